@@ -1,0 +1,147 @@
+"""From a training state to a folder and back: complete or not there at all.
+
+    envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          analyze
+                                              [checkpoint] serves   ^^^^^
+
+A checkpoint is an ordinary transformers (or peft) folder plus the optimizer's tensors and a small JSON state. It is
+written under a temporary name, synced, sealed by a manifest of sizes and sha256, and renamed once. Only safetensors
+and JSON are ever read, never pickle. Left out: random state, since every stream is derived from (seed, step).
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+MANIFEST = "manifest.json"
+
+
+def run_folder(root: Path, name: str, resume: bool, overwrite: bool) -> Path:
+    """Makes, or with `resume` reopens, the folder of a run; `name` may have one level, as in table/run.
+
+    Raises ValueError for a name that is unsafe and FileExistsError for a folder that exists.
+    """
+    parts = name.split("/")
+    if len(parts) > 2 or not all(NAME.fullmatch(part) for part in parts):
+        raise ValueError(f"--run {name}: use letters, digits, '.', '_' and '-', as NAME or TABLE/NAME")
+    folder = root / name
+    if folder.exists() and overwrite:
+        shutil.rmtree(folder)
+    if folder.exists() and not resume:
+        raise FileExistsError(f"--run {name}: {folder} exists; give --resume to go on, --overwrite, or another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def lock(folder: Path) -> int:
+    """Takes the folder for this process until it ends. Raises BlockingIOError where another one holds it."""
+    handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise BlockingIOError(f"{folder}: another process is running here") from error
+    return handle
+
+
+def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, state: dict) -> Path:
+    """Writes `folder`/checkpoint-<step>. On any failure, such as a full disk, what was there before stays."""
+    final, temporary = folder / f"checkpoint-{step}", folder / f".saving-{step}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        policy.model.save_pretrained(temporary, safe_serialization=True)
+        policy.tokenizer.save_pretrained(temporary)
+        save_file(_moments(policy.model, optimizer), temporary / "optimizer.safetensors")
+        (temporary / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
+        files = sorted(path for path in temporary.rglob("*") if path.is_file())
+        manifest = {path.relative_to(temporary).as_posix(): [path.stat().st_size, _sha256(path)] for path in files}
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        for path in [*files, temporary / MANIFEST, temporary]:
+            _sync(path)
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        _sync(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OSError(f"could not write {final} ({error}); earlier checkpoints are untouched") from error
+    return final
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fault(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint, in words; None where it is whole."""
+    try:
+        manifest = json.loads((checkpoint / MANIFEST).read_text())
+        for name, (size, digest) in manifest.items():
+            path = checkpoint / name
+            if not path.resolve().is_relative_to(checkpoint.resolve()):
+                return f"its manifest names {name}, outside the folder"
+            if not path.is_file() or path.stat().st_size != size or _sha256(path) != digest:
+                return f"{name} is missing or changed"
+    except FileNotFoundError:
+        return f"it has no {MANIFEST}: it was not finished"
+    except (ValueError, TypeError, AttributeError) as error:
+        return f"its {MANIFEST} cannot be read ({error})"
+    return None
+
+
+def newest(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint of a run, and a line about every newer one that was passed over."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]), reverse=True)
+    complaints = []
+    for checkpoint in found:
+        problem = fault(checkpoint)
+        if problem is None:
+            return checkpoint, complaints
+        complaints.append(f"{checkpoint} is passed over: {problem}")
+    return None, complaints
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Deletes all but the `keep` newest checkpoints."""
+    found = sorted(folder.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    for checkpoint in found[: max(0, len(found) - keep)]:
+        shutil.rmtree(checkpoint)
+
+
+def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimizer's tensors under the names of their parameters."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        f"{names[parameter]}|{key}": value.contiguous()
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+    }
+
+
+def restore(checkpoint: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict:
+    """Gives the optimizer its tensors back (the weights come with `load_policy`) and returns the JSON state.
+
+    Raises ValueError where a parameter's tensors are missing.
+    """
+    tensors = load_file(checkpoint / "optimizer.safetensors")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and tensors:
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            if missing := [key for key in keys if f"{name}|{key}" not in tensors]:
+                raise ValueError(f"{checkpoint}/optimizer.safetensors lacks {missing} of {name}")
+            optimizer.state[parameter] = {key: tensors[f"{name}|{key}"] for key in keys}
+    return json.loads((checkpoint / "state.json").read_text())
