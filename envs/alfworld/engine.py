@@ -39,12 +39,12 @@ class Wording(NamedTuple):
 
     put: str  # the command that puts down
     puts: str  # its feedback
-    arrive: str  # "receptacle" or "location": what `go to` says you arrive at
+    arrive: bool  # `go to` says at which receptacle you arrive; else at which location ("loc 12")
     help: bool  # whether there is a `help` command
 
 
-MODERN = Wording("move {o} to {r}", "You move the {o} to the {r}.", "receptacle", True)
-CLASSIC = Wording("put {o} in/on {r}", "You put the {o} in/on the {r}.", "location", False)
+MODERN = Wording("move {o} to {r}", "You move the {o} to the {r}.", True, True)
+CLASSIC = Wording("put {o} in/on {r}", "You put the {o} in/on the {r}.", False, False)
 
 
 class Receptacle(NamedTuple):
@@ -231,7 +231,7 @@ class Play:
     def _go(self, r: int) -> str:
         receptacle = self.game.receptacles[r]
         self.place = receptacle.place
-        where = receptacle.name if self.game.wording.arrive == "receptacle" else self.game.place_names[self.place]
+        where = receptacle.name if self.game.wording.arrive else self.game.place_names[self.place]
         return f"You arrive at {where}. {self._examine(r)}"
 
     def _turn(self, r: int) -> str:

@@ -5,7 +5,7 @@
 A game file is the JSON object {pddl_domain, grammar, pddl_problem, solvable, walkthrough}, found at
 json_2.1.1/<split>/<task>/<trial>/game.tw-pddl. The packed corpus holds many in one `*.jsonl.xz`: the first line
 has the shared domain and grammar, every other line one game with `split`, `task`, `trial`, `goal`, `walkthrough`
-and `pddl_problem`. Listing is cheap; a game is parsed when it is first played. Source: alfworld.md, head and 2.
+and `pddl_problem`. All are listed, few are parsed: a game is parsed when first played. Source: alfworld.md, head, 2.
 
 Left out: the PDDL domain. It is the same in every game, and the engine is its rules written out.
 """
@@ -18,11 +18,11 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from envs.alfworld.engine import Game, Goal, Receptacle, Thing, Wording
 
-FOLDERS = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}  # our splits in ALFWorld's words
 TYPES = (
     "look_at_obj_in_light",
     "pick_and_place_simple",
@@ -35,14 +35,15 @@ TYPES = (
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one game is. `packed` is its line of a packed corpus, compressed, and `wording` that corpus's texts."""
+    """One listed game: what a task needs to know of it, and where it is."""
 
     task: str  # "pick_heat_then_place_in_recep-Egg-None-Fridge-13"
     trial: str  # "trial_T20190909_021613_077537"
+    goal: str  # "heat some egg and put it in fridge."
     digest: str  # sha256 of the game's text
     file: Path
-    packed: bytes = b""
-    wording: Wording | None = None
+    packed: bytes = b""  # the game's line of a packed corpus, compressed
+    wording: Wording | None = None  # that corpus's
 
     @property
     def type(self) -> str:
@@ -53,45 +54,31 @@ class Entry:
         """The goal object's type in lower case."""
         return self.task.split("-")[1].lower()
 
-    def read(self) -> dict:
-        """`task`, `wording`, `pddl_problem`, `walkthrough`. Raises ValueError naming the file if it holds no game."""
-        if self.packed:
-            game = json.loads(zlib.decompress(self.packed))
-            return game | {"task": game["goal"], "wording": self.wording}
-        try:
-            game = json.loads(self.file.read_text("utf-8"))
-            task = re.search(r'Your task is to: ([^"]*)"', game["grammar"])[1]
-            return game | {"task": task, "wording": wording_of(game["grammar"])}
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.file} is no ALFWorld game ({error}): fetch it again") from error
-
-    @property
-    def goal(self) -> str:
-        return self.read()["task"]
-
+    @lru_cache(maxsize=512)  # noqa: B019  (entries live as long as their domain)
     def game(self) -> Game:
-        """Reads and parses the game. Raises ValueError naming the file (and trial) where it is not one."""
-        parts = self.read()
+        """Parses the game. Raises ValueError naming the file and trial where it cannot be understood."""
         try:
-            game = parse(parts["pddl_problem"], parts["task"], parts["wording"])
+            text = zlib.decompress(self.packed) if self.packed else self.file.read_bytes()
+            parts = json.loads(text)
+            wording = self.wording or wording_of(parts["grammar"])
+            return parse(parts["pddl_problem"], self.goal, wording, tuple(parts["walkthrough"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.file} ({self.trial}) is no ALFWorld game: {error}") from error
-        return game
+            raise ValueError(f"{self.file} ({self.trial}): {_reason(error)}") from error
 
 
 def find(data: str | Path) -> dict[str, list[Entry]]:
     """The games under `data` by ALFWorld's split name, sorted by task and trial.
 
     `data` is a packed corpus, a folder that holds one, a folder that holds json_2.1.1/, or that folder itself.
-    Raises FileNotFoundError where there is none of these.
+    Raises FileNotFoundError where there is none of these, ValueError naming a file that holds no game.
     """
     data = Path(data)
     if not data.exists():
-        raise FileNotFoundError(f"ALFWORLD_DATA: no such file or folder: {data}")
-    packs = [data] if data.is_file() else sorted(data.glob("*.jsonl.xz"))
+        raise FileNotFoundError(f"no such file or folder: {data} (ALFWORLD_DATA; unset it to play generated games)")
     root = data / "json_2.1.1" if (data / "json_2.1.1").is_dir() else data
+    packs = [data] if data.is_file() else sorted(data.glob("*.jsonl.xz"))
     splits = defaultdict(list)
-    for split, entry in _unpack(packs[0]) if packs else _walk(root):
+    for split, entry in _unpack(packs[0]) if packs and root == data else _walk(root):
         splits[split].append(entry)
     if not splits:
         raise FileNotFoundError(f"{data} holds neither json_2.1.1/<split>/<task>/<trial>/game.tw-pddl nor *.jsonl.xz")
@@ -99,11 +86,160 @@ def find(data: str | Path) -> dict[str, list[Entry]]:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, Entry]]:
-    """Game files of ALFWorld's six types. (ALFRED's other task types, and games marked unsolvable, are not part of
-    ALFWorld and stand in some downloads.)"""
+    """As ALFWorld's own loader: games of its six types; ALFRED's sliced and movable ones, and games that its planner
+    marked unsolvable, stand in some downloads and are none of ALFWorld's."""
     for file in sorted(root.glob("*/*/*/game.tw-pddl")):
         split, task, trial = file.parts[-4:-1]
-        if task.split("-")[0] in TYPES and "movable" not in task and "Sliced" not in task:
-            text = file.read_bytes()
-            if b'"solvable": false' not in text:
-                yield split, Entry(task, trial, hashlib.sha256(text).hexdigest(), file)
+        if task.split("-")[0] not in TYPES or "movable" in task or "Sliced" in task:
+            continue
+        text = file.read_bytes()
+        try:
+            game = json.loads(text)
+            goal = re.search(r'Your task is to: ([^"]*)"', game["grammar"])[1]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}: no ALFWorld game ({_reason(error)}); fetch it again") from error
+        if game.get("solvable", True):
+            yield split, Entry(task, trial, goal, hashlib.sha256(text).hexdigest(), file)
+
+
+def _unpack(file: Path) -> Iterator[tuple[str, Entry]]:
+    number = 1
+    try:
+        with lzma.open(file, "rb") as lines:
+            head = next(lines)
+            wording = wording_of(json.loads(head)["grammar"])
+            for number, line in enumerate(lines, start=2):  # noqa: B007  (the except clause names it)
+                game = json.loads(line)
+                digest = hashlib.sha256(head + line).hexdigest()
+                entry = Entry(game["task"], game["trial"], game["goal"], digest, file, zlib.compress(line, 1), wording)
+                yield game["split"], entry
+    except (lzma.LZMAError, EOFError, StopIteration, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}, line {number}: no packed ALFWorld corpus ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def wording_of(grammar: str) -> Wording:
+    """Which of ALFWorld's texts a grammar holds: those of 0.4.x ("move X to Y") or of 0.3.x ("put X in/on Y").
+
+    Raises ValueError where it is neither: a policy that says one would hear "Nothing happens." from the other.
+    """
+    put = re.search(r'action PutObject \{\s*template :: "([^"]*)"', grammar)
+    puts = re.search(r'"PutObject.feedback": \[\s*\{\s*"rhs": "([^"]*)"', grammar)
+    arrive = re.search(r'"You arrive at \{(r|lend).name\}', grammar)
+    known = {"move {o} to {r}", "put {o} in/on {r}"}
+    if not (put and puts and arrive and put[1] in known):
+        raise ValueError("unknown grammar: neither ALFWorld 0.4.x nor 0.3.x")
+    return Wording(put[1], puts[1].replace(".name}", "}"), arrive[1] == "r", "action help {" in grammar)
+
+
+_PREDICATES = {
+    "pickupable": "pickup",
+    "cleanable": "clean",
+    "heatable": "heat",
+    "coolable": "cool",
+    "toggleable": "toggle",
+    "sliceable": "slice",
+}
+_ENTITY = re.compile(r"^\s*([^\s()]+) - (object|receptacle|location)\b", re.MULTILINE)
+_FACT = re.compile(r"\((\w+) ([^\s()?]+)(?: ([^\s()?]+))?\)")
+_LAMP_LIT = frozenset(
+    {
+        *("toggleable ?ot", "istoggled ?ot", "inreceptacle ?ot ?r", "receptacleatlocation ?r ?l"),
+        *("atlocation ?a ?l", "holds ?a ?o"),
+    }
+)
+_TWO_PLACED = frozenset({"inreceptacle ?o1 ?r", "= ?o1 ?o2", "inreceptacle ?o2 ?r"})
+
+
+def parse(problem: str, task: str, wording: Wording, walkthrough: tuple[str, ...] = ()) -> Game:
+    """A PDDL problem to a `Game`. Ids are compared in lower case, as the planner does, and instances numbered
+    down from their count in the order of their ids ("cabinet 3" stands before "cabinet 2").
+
+    Raises ValueError or KeyError where the text is not one of ALFWorld's problems.
+    """
+    if not {"(:init", "(:goal"} <= set(re.findall(r"\(:\w+", problem)):
+        raise ValueError("a PDDL problem without (:init or (:goal")
+    header, rest = problem.lower().split("(:init", 1)
+    init, goal = rest.split("(:goal", 1)
+    facts = defaultdict(list)
+    for predicate, *terms in _FACT.findall(init):
+        facts[predicate].append(terms)
+    entities = sorted((name, kind) for name, kind in _ENTITY.findall(header) if "_bar_" in name)
+    names = _number([name for name, _ in entities])
+    places = {name: i for i, name in enumerate(n for n, kind in entities if kind == "location")}
+    where = {r: places[place] for r, place in facts["receptacleatlocation"]}
+    rank = {name: i for i, name in enumerate(n for n, kind in entities if kind == "object")}
+    shelves = [name for name, kind in entities if kind == "receptacle" and name in where]
+    inside = defaultdict(set)
+    for o, r in facts["inreceptacle"]:
+        inside[r].add(rank[o])
+    return Game(
+        task=task,
+        goal=_goal(goal),
+        receptacles=tuple(_receptacles(shelves, names, where, facts)),
+        things=tuple(_things(rank, names, places, facts)),
+        inside=tuple(frozenset(inside[r]) for r in shelves),
+        start=places[facts["atlocation"][0][1]],
+        cool=frozenset(rank[o] for o, _ in facts["iscool"]),
+        wording=wording,
+        place_names=tuple(names[place] for place in places),
+        walkthrough=walkthrough,
+    )
+
+
+def _number(ids: list[str]) -> dict[str, str]:
+    """Sorted ids to the names that the player reads."""
+    stems = {i: i.split("_bar_")[0] + "basin" * ("basin" in i) for i in ids}
+    left = Counter(stems.values())
+    names = {}
+    for i, stem in stems.items():
+        names[i] = f"{stem} {left[stem]}"
+        left[stem] -= 1
+    return names
+
+
+def _receptacles(ids: list[str], names: dict, where: dict, facts: dict) -> Iterator[Receptacle]:
+    kinds = {r: kind.removesuffix("type") for r, kind in facts["receptacletype"]}
+    fits = defaultdict(set)
+    for kind, inner in facts["cancontain"]:
+        fits[kind.removesuffix("type")].add(inner.removesuffix("type"))
+    fits = {kind: frozenset(inner) for kind, inner in fits.items()}
+    openable = {r for r, _ in facts["openable"]}
+    for r in ids:
+        yield Receptacle(names[r], kinds[r], where[r], r in openable, fits.get(kinds[r], frozenset()))
+
+
+def _things(ids: dict, names: dict, places: dict, facts: dict) -> Iterator[Thing]:
+    can, at, holds = defaultdict(set), defaultdict(set), defaultdict(list)
+    for predicate, verb in _PREDICATES.items():
+        for o, _ in facts[predicate]:
+            can[o].add(verb)
+    for o, place in facts["objectatlocation"]:
+        at[o].add(places[place])
+    for inner, outer in sorted(facts["inreceptacleobject"]):
+        holds[outer].append(names[inner])
+    kinds = {o: kind.removesuffix("type") for o, kind in facts["objecttype"]}
+    vessels = {o for o, _ in facts["isreceptacleobject"]}
+    for o in ids:
+        abilities, kind = frozenset(can[o]), kinds.get(o, o.split("_bar_")[0])
+        yield Thing(names[o], kind, abilities, frozenset(at[o]), o in vessels, tuple(holds[o]))
+
+
+def _goal(formula: str) -> Goal:
+    """The goal formula, whose conditions may stand in any order. Raises ValueError where ALFWorld has no such goal."""
+    conditions = [text for text in re.findall(r"\(([^()]+)\)", formula) if " - " not in text]
+    typed = dict(re.findall(r"(?:object|receptacle)type (\?\w+) (\w+)type", " ".join(conditions)))
+    rest = frozenset(text for text in conditions if not text.startswith(("objecttype", "receptacletype")))
+    if rest == _LAMP_LIT:
+        return Goal(typed["?o"], lamp=typed["?ot"])
+    if rest == _TWO_PLACED and typed["?o1"] == typed["?o2"]:
+        return Goal(typed["?o1"], typed["?r"], count=2)
+    if rest == {"inreceptacle ?o ?r"}:
+        return Goal(typed["?o"], typed["?r"])
+    for state, ability in (("clean", "cleanable"), ("hot", "heatable"), ("cool", "coolable")):
+        if rest == {f"{ability} ?o", f"is{state} ?o", "inreceptacle ?o ?r"}:
+            return Goal(typed["?o"], typed["?r"], state)
+    raise ValueError(f"a goal that ALFWorld does not have: {' & '.join(sorted(rest)) or 'none'}")
