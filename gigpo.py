@@ -40,7 +40,7 @@ def anchor_groups(group: Tensor, anchors: list[str], similarity: float = 1.0) ->
             near = (n for n in names if n[0] == g and SequenceMatcher(None, n[1], text).ratio() >= similarity)
             name = next(near, name)
         index.append(names.setdefault(name, len(names)))
-    return torch.tensor(index, device=group.device)
+    return torch.tensor(index, dtype=torch.long, device=group.device)
 
 
 def step_advantage(step_ret: Tensor, anchor_group: Tensor, by_std: bool = False) -> Tensor:

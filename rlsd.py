@@ -17,5 +17,5 @@ def mixing(step: int, start: float = 0.5, steps: int = 100) -> float:
 def scaled_advantage(adv: Tensor, old_logp: Tensor, teacher_logp: Tensor, mix: float, clip: float = 0.2) -> Tensor:
     """A * [(1 - mix) + mix * clip(exp(sign(A) * (l_T - l_old)), 1 - clip, 1 + clip)]  (Eq. 22): [B, T]. The sign of an
     advantage never changes; 0 stays 0."""
-    ratio = (adv.sign() * (teacher_logp - old_logp)).clamp(-20, 20).exp().clamp(1 - clip, 1 + clip)
+    ratio = (adv.sign() * (teacher_logp - old_logp)).exp().clamp(1 - clip, 1 + clip)
     return adv * ((1 - mix) + mix * ratio)

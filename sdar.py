@@ -27,4 +27,4 @@ def skill_sd(logp: Tensor, old_logp: Tensor, teacher_logp: Tensor) -> Tensor:
     """rho * k3 with rho = exp(min(l_S - l_old, 10)), k3 = exp(-x) - 1 + x, x = l_S - l_T  (Eq. 21): [B, T]. The
     gradient flows through both factors; -x is capped at 20."""
     x = logp - teacher_logp
-    return (logp - old_logp).clamp(max=10).exp() * ((-x).clamp(max=20).exp() - 1 + x)
+    return (logp - old_logp).clamp(max=10).exp() * ((-x).clamp(max=20).expm1() + x)

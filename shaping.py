@@ -23,14 +23,12 @@ def _pool(scope: str, group: Tensor) -> Tensor:
         return torch.arange(len(group), device=group.device)
     if scope == "group":
         return group.unique(return_inverse=True)[1]
-    if scope == "global":
-        return torch.zeros_like(group)
-    raise ValueError(f"scope {scope}: unknown, choose step, group, global or none")
+    return torch.zeros_like(group)  # global
 
 
 def _sums(value: Tensor, mask: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of `value` over the masked tokens of each pool, and their number: both [pools]."""
-    zero = value.new_zeros(int(pool.max()) + 1)
+    """Sum of `value` over the masked tokens of each pool, and their number: both [B], of which the first are used."""
+    zero = value.new_zeros(len(pool))
     total = zero.index_add(0, pool, value.where(mask, 0.0).sum(1))
     return total, zero.index_add(0, pool, mask.sum(1).to(value.dtype))
 
@@ -44,7 +42,7 @@ def _mean(value: Tensor, mask: Tensor, pool: Tensor) -> Tensor:
 def _variance(value: Tensor, mask: Tensor, pool: Tensor, unbiased: bool) -> Tensor:
     """Variance over the masked tokens of a row's pool, on every row: [B, 1]."""
     total, count = _sums((value - _mean(value, mask, pool)).square(), mask, pool)
-    return (total / (count - unbiased).clamp(min=1))[pool][:, None]
+    return (total / (count - int(unbiased)).clamp(min=1))[pool][:, None]
 
 
 def standardise(score: Tensor, mask: Tensor, group: Tensor, centre: str = "step", scale: str = "step") -> Tensor:
@@ -52,17 +50,17 @@ def standardise(score: Tensor, mask: Tensor, group: Tensor, centre: str = "step"
 
     `score` [B, T]: teacher log-probs in nats (the paper), or their gap to the student's. `centre` and `scale` name
     the tokens that share the mean and the (biased) standard deviation: those of a step (one row), a group, the
-    whole batch, or none. With centre="step" every row sums to 0, and a row of one token is 0.
+    whole batch, or none. With centre="step" every row sums to 0, and a row of one token, or of equal ones, is 0.
     Source: method.md 1.3.
     """
     if centre not in CENTRES or scale not in SCALES:
         raise ValueError(f"--centre takes {', '.join(CENTRES)}; --scale takes {', '.join(SCALES)}")
-    score = score.double()  # a row of equal scores must give 0, not float noise over 1e-8
+    score, mask = score.double(), mask.bool()
     if centre != "none":
         score = score - _mean(score, mask, _pool(centre, group))
     if scale != "none":
         std = _variance(score, mask, _pool(scale, group), unbiased=False).sqrt()
-        score = torch.where(std > 1e-8, score / (std + 1e-8), 0.0)
+        score = torch.where(std > 1e-6, score / (std + 1e-8), 0.0)  # below: the float noise of equal scores
     return score.where(mask, 0.0).float()
 
 
@@ -71,7 +69,7 @@ def whiten(term: Tensor, mask: Tensor, group: Tensor) -> Tensor:
 
     Source: method.md 1.5. A constant term gives 0.
     """
-    pool, value = _pool("group", group), term.double()
+    pool, value, mask = _pool("group", group), term.double(), mask.bool()
     z = (value - _mean(value, mask, pool)) / (_variance(value, mask, pool, unbiased=True) + 1e-8).sqrt()
     return z.where(mask, 0.0).float()
 
@@ -113,8 +111,8 @@ def clip_term(term: Tensor, limit: float, mode: str, spread: Tensor, group: Tens
     if mode == "fixed":
         return term.clamp(-limit, limit)
     if mode == "adaptive":
-        pool = _pool("group", group)
-        by_group = spread.new_zeros(int(pool.max()) + 1).scatter(0, pool, spread)
+        names, pool = group.unique(return_inverse=True)
+        by_group = spread.new_zeros(len(names)).scatter(0, pool, spread)
         bound = limit * (spread / by_group.median().clamp(min=1e-6)).clamp(max=1.0)[:, None]
         return term.clamp(-bound, bound)
     raise ValueError(f"--clip_mode {mode}: unknown, choose one of {', '.join(CLIPS)}")
@@ -123,4 +121,4 @@ def clip_term(term: Tensor, limit: float, mode: str, spread: Tensor, group: Tens
 def in_window(step: int, steps: int, start: float, stop: float) -> bool:
     """Whether the term is active at `step` (1..steps): start * steps < step <= stop * steps. The authors' run has
     it in steps 21 to 70 of 150: start = 20/150, stop = 70/150."""
-    return start * steps < step <= stop * steps
+    return round(start * steps, 6) < step <= round(stop * steps, 6)  # 0.29 * 100 is 28.999999999999996
