@@ -51,8 +51,8 @@ def lock(folder: Path) -> int:
     return handle
 
 
-def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, state: dict) -> Path:
-    """Writes `folder`/checkpoint-<step>. On any failure, such as a full disk, what was there before stays."""
+def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, state: dict, ema=None) -> Path:
+    """Writes `folder`/checkpoint-<step>, with the weights of an ema teacher where there is one. On any failure, such as a full disk, what was there before stays."""
     final, temporary = folder / f"checkpoint-{step}", folder / f".saving-{step}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
@@ -60,6 +60,8 @@ def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, stat
         policy.model.save_pretrained(temporary, safe_serialization=True)
         policy.tokenizer.save_pretrained(temporary)
         save_file(_moments(policy.model, optimizer), temporary / "optimizer.safetensors")
+        if ema is not None:
+            ema.save_pretrained(temporary / "ema", safe_serialization=True)
         (temporary / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
         files = sorted(path for path in temporary.rglob("*") if path.is_file())
         manifest = {path.relative_to(temporary).as_posix(): [path.stat().st_size, _sha256(path)] for path in files}
@@ -130,6 +132,19 @@ def _moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[s
         for parameter, values in optimizer.state.items()
         for key, value in values.items()
     }
+
+
+def load_weights(folder: Path, model: torch.nn.Module) -> None:
+    """Gives `model` the weights that `save_pretrained` wrote into `folder`: all of them, or its adapter's."""
+    if (folder / "adapter_model.safetensors").is_file():
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
+    else:
+        missing, unknown = model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        tied = set(getattr(model, "_tied_weights_keys", None) or ())
+        if set(missing) - tied or unknown:
+            raise ValueError(f"{folder}/model.safetensors does not fit: missing {missing}, unknown {unknown}")
 
 
 def restore(checkpoint: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict:

@@ -112,7 +112,9 @@ def add_lora(policy: Policy, rank: int) -> None:
     """Wraps the model in LoRA of the given rank on every linear layer; dropout 0, so that scoring is exact."""
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     policy.model = get_peft_model(policy.model, config)
 
 

@@ -5,7 +5,7 @@
 One row is one agent turn: a prompt made from a short window of history, and the response that was sampled. Ids
 sampled are ids trained on; nothing is decoded and tokenized again. Every episode draws from its own stream, derived
 from (seed, step, task, episode), so that neither the batch nor the number of processes decides what is sampled.
-Left out: skills. A rollout cannot see one, except through `augment`, the prompt hook of Skill-GRPO.
+Left out: skills. A rollout cannot see one; Skill-GRPO hands in its own `encode`.
 """
 
 import hashlib
@@ -189,11 +189,11 @@ def rollout(
     starts: list[tuple[int, Task, np.random.Generator]],
     temperature: float,
     max_tokens: int,
-    augment: Callable[[Task, str], str] | None = None,
+    encode: Callable[[Task, str], list[int]] | None = None,
 ) -> list[Trajectory]:
     """Plays one episode for every (group, task, stream), all of them a turn at a time; finished ones leave.
 
-    `augment` may rewrite the user message of a task. Raises ValueError where a prompt and a full response do not
+    `encode` turns a task's user message into prompt ids in place of `policy.encode`. Raises ValueError where a prompt and a full response do not
     fit the model's context; nothing is ever cut.
     """
     trajectories = [Trajectory(task, group) for group, task, _ in starts]
@@ -202,9 +202,10 @@ def rollout(
     active = list(range(len(starts)))
     while active:
         prompts = [domain.prompt(episodes[i].view(), policy.lean) for i in active]
-        if augment:
-            prompts = [augment(episodes[i].task, text) for i, text in zip(active, prompts, strict=True)]
-        ids = [policy.encode(text) for text in prompts]
+        ids = [
+            encode(episodes[i].task, text) if encode else policy.encode(text)
+            for i, text in zip(active, prompts, strict=True)
+        ]
         longest = max(range(len(ids)), key=lambda k: len(ids[k]))
         if len(ids[longest]) + max_tokens > limit:
             raise ValueError(

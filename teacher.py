@@ -10,6 +10,7 @@ Left out: what is done with the log-probs (shaping.py, tva.py).
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -35,21 +36,24 @@ class SkillProvider:
     and, where it exists, `general_skills.md`, which every task gets first.
 
     kind: task (the task's own), general (general text alone), shuffled (the text of another task type and topic, a
-    wrong skill of the same style), none (empty). Source: method.md 1.6.
+    wrong skill of the same style), none (empty). `noise` is the share of tasks, drawn by `seed` and the task's id, that
+    get the shuffled text under kind "task". Source: method.md 1.6.
     Raises FileNotFoundError or ValueError that name the file, and on a task type that the mapping does not know.
     """
 
-    def __init__(self, folder: Path, kind: str = "task"):
+    def __init__(self, folder: Path, kind: str = "task", noise: float = 0.0, seed: int = 0):
         if kind not in SKILLS:
             raise ValueError(f"--skill {kind}: unknown, choose one of {', '.join(SKILLS)}")
-        self.folder, self.kind = Path(folder), kind
+        self.folder, self.kind, self.noise, self.seed = Path(folder), kind, noise, seed
         mapping_file = self.folder / "skill_mapping.json"
         try:
             mapping = json.loads(self._read(mapping_file))
             files, self.task_to_skill = dict(mapping["skill_files"]), dict(mapping["task_to_skill"])
             self.topics = dict(mapping.get("topics", {}))
         except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{mapping_file}: not a skill mapping ({error!r}); see SkillProvider in teacher.py") from error
+            raise ValueError(
+                f"{mapping_file}: not a skill mapping ({error!r}); see SkillProvider in teacher.py"
+            ) from error
         self.texts = {name: self._read(self.folder / file) for name, file in files.items()}
         if missing := sorted(set(self.task_to_skill.values()) - set(self.texts)):
             raise ValueError(f"{mapping_file}: task_to_skill names {', '.join(missing)}, which skill_files lacks")
@@ -69,16 +73,23 @@ class SkillProvider:
         """The privileged text of a task."""
         if task.type not in self.task_to_skill:
             known = ", ".join(sorted(self.task_to_skill))
-            raise ValueError(f"{self.folder / 'skill_mapping.json'}: no skill for task type {task.type!r} (has {known})")
+            raise ValueError(
+                f"{self.folder / 'skill_mapping.json'}: no skill for task type {task.type!r} (has {known})"
+            )
         if self.kind == "none":
             return ""
         if self.kind == "general":
             return self.general
         kind, topic = task.type, task.topic
-        if self.kind == "shuffled":
+        if self.kind == "shuffled" or self.is_wrong(task):
             kind, topic = _next(kind, sorted(self.task_to_skill)), _next(topic, sorted(self.topics))
         parts = [self.general, self.texts[self.task_to_skill[kind]], self.topics.get(topic, "")]
         return "\n\n".join(part for part in parts if part)
+
+    def is_wrong(self, task: Task) -> bool:
+        """Whether this task is among the share `noise` that gets a wrong skill."""
+        draw = hashlib.sha256(f"{self.seed}\t{task.id}".encode()).digest()[:8]
+        return int.from_bytes(draw, "big") / 2**64 < self.noise
 
     def fingerprint(self) -> str:
         """First 16 hex digits of the sha256 over all texts, for config.json."""
@@ -94,6 +105,17 @@ def _next(name: str, names: list[str]) -> str:
 def skill_folder(env: str, lean: bool) -> Path:
     """The shipped skills of an environment; those for a policy with lean prompts are a few words long."""
     return HERE / "skills" / env / "lean" if lean else HERE / "skills" / env
+
+
+def with_skill(policy: Policy, provider: SkillProvider) -> Callable[[Task, str], list[int]]:
+    """An `encode` for `rollout` that shows the skill to the acting policy (Skill-GRPO, Skill-Prompt): inside the user
+    message as in the authors' code; to a policy of lean prompts in the system slot, where it learned to read it."""
+
+    def encode(task: Task, user: str) -> list[int]:
+        skill = provider.text(task)
+        return policy.encode(user, system=skill) if policy.lean else policy.encode(f"{HEADER}\n{skill}\n\n{user}")
+
+    return encode
 
 
 class Teacher:

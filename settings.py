@@ -1,0 +1,202 @@
+"""Every switch of a training run: one frozen dataclass, a line a field, and the command line made from it.
+
+    envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          analyze
+                                               [settings] serves ^^^^^
+
+A field's help says what it does, its unit, and the paper's value where that differs. Fields that are None depend on
+the model: `resolve` fills them from LAPTOP (the small policies that ship) or PAPER (any other model).
+"""
+
+import sys
+from itertools import pairwise
+from dataclasses import dataclass, field, fields, replace
+
+from transformers import HfArgumentParser
+
+import envs
+from shaping import CENTRES, CLIPS, JOINS, SCALES
+from teacher import PLACEMENTS, SKILLS, TEACHERS
+from tva import LEVELS
+
+DISTILLED = ("sdar", "opsd", "grpo_opsd", "skill_sd")  # methods with a loss of their own (sdar.py)
+NEEDS_TEACHER = ("adrs", "rlsd", *DISTILLED)
+METHODS = ("none", "skill_grpo", "vanilla", "skill_prompt", *NEEDS_TEACHER)
+BACKBONES = ("grpo", "gigpo")
+
+
+def _(default, help: str):
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    # what is trained on what
+    env: str = _("alfworld", "alfworld, webshop or search")
+    model: str | None = _(None, "hub id, local folder, or tiny; default: tiny without CUDA, Qwen2.5-3B-Instruct with")
+    method: str = _("adrs", f"one of {', '.join(METHODS)}; none is the bare backbone")
+    backbone: str = _("grpo", "grpo or gigpo")
+    tva: bool = _(False, "ADRS: gate the token term by the teacher-value association")
+    preset: str | None = _(None, "paper: the published formula and schedule; always: the term in every step")
+    # the run
+    run: str | None = _(
+        None, "name of the run, NAME or TABLE/NAME under --results; default: made from settings and time"
+    )
+    results: str = _("results", "folder of all runs")
+    resume: bool = _(False, "go on from the run's newest whole checkpoint")
+    overwrite: bool = _(False, "delete a run of that name first")
+    seed: int = _(0, "every random stream derives from it")
+    steps: int | None = _(None, "training steps (paper 150); 0 only evaluates")
+    threads: int = _(0, "CPU threads of each process; 0: the cores shared out")
+    tracker: str | None = _(None, "also report to an accelerate tracker such as tensorboard or wandb")
+    save_every: int = _(50, "steps between checkpoints; one is always written at the end")
+    keep: int = _(2, "checkpoints kept")
+    # data
+    fraction: float = _(1.0, "share of the training tasks, seeded and stratified by type")
+    max_turns: int | None = _(None, "model calls an episode (paper: ALFWorld 50, WebShop 15, search 4)")
+    groups: int | None = _(None, "tasks a step (paper 16; search 128)")
+    group_size: int = _(8, "episodes of each task, at least 2")
+    temperature: float = _(1.0, "of sampling in training")
+    max_response: int | None = _(None, "tokens a response (paper 512)")
+    # evaluation
+    eval_every: int | None = _(None, "steps between evaluations (paper 5)")
+    eval_split: str = _("unseen", "panel: unseen, seen or train")
+    eval_tasks: int = _(256, "size of the panel, each task once; 0: the whole split (paper 128 draws)")
+    eval_temperatures: list[float] = field(
+        default_factory=lambda: [0.4, 1.0], metadata={"help": "each in turn (paper 0.4)"}
+    )
+    episodes: int = _(4, "episodes written to episodes.jsonl at each evaluation")
+    # optimisation
+    lr: float | None = _(None, "AdamW, constant (paper 1e-6)")
+    mini_rows: int | None = _(None, "rows of an optimizer step, over all processes; 0: the whole batch (paper 256)")
+    micro_tokens: int | None = _(None, "padded tokens of a forward pass")
+    clip: float = _(0.2, "ratio clip")
+    dual_clip: float = _(3.0, "bound of the loss where the advantage is negative")
+    kl: float | None = _(None, "coefficient of the k3 KL to the initial policy (paper 0.01, search 0.001); 0: no pass")
+    entropy: float = _(0.001, "coefficient of the entropy bonus")
+    policy_coef: float | None = _(None, "coefficient of the policy loss; 0 for opsd, else 1")
+    max_grad_norm: float = _(1.0, "gradient clipping")
+    lora: int | None = _(None, "LoRA rank, 0: full fine-tuning; default 32 on CUDA, else 0")
+    dtype: str | None = _(None, "float32 or bfloat16; default bfloat16 on CUDA")
+    thinking: bool = _(True, "chat template's thinking mode, where it has one (Qwen3; the paper: off)")
+    gradient_checkpointing: bool = _(False, "less memory, one more forward pass")
+    # credit of the backbone
+    penalty: float | None = _(None, "taken off an invalid turn's score (paper 0.1, search 0.01)")
+    group_unit: str = _("row", "statistics of a group over: row (the authors' code) or episode")
+    by_std: bool | None = _(None, "divide advantages by their deviation; default: grpo yes, gigpo no")
+    gamma: float = _(0.95, "discount of GiGPO's step returns")
+    omega: float = _(1.0, "weight of GiGPO's step advantage")
+    anchor_similarity: float | None = _(None, "anchors as alike as this are one state (search 0.9, else 1)")
+    # teacher
+    skill: str = _("task", "task, general, shuffled (a wrong skill) or none")
+    skill_noise: float = _(0.0, "share of the training tasks that get a wrong skill")
+    teacher: str = _("live", "live, frozen or ema")
+    ema: float = _(0.95, "decay a step of the ema teacher")
+    placement: str = _("system", "of the skill: system slot, or raw_prefix as in the authors' code")
+    # ADRS: the token term
+    eta: float = _(0.02, "its coefficient (paper 0.02 or 0.1)")
+    score: str = _("teacher_logprob", "teacher_logprob, gap (to the student's), or noise (control)")
+    centre: str = _("step", ", ".join(CENTRES))
+    scale: str = _("step", ", ".join(SCALES))
+    join: str = _("post_whiten", ", ".join(JOINS) + " (paper pre_whiten)")
+    clip_term: float = _(0.2, "bound of the token term")
+    clip_mode: str = _("adaptive", ", ".join(CLIPS))
+    window_start: float = _(20 / 150, "the term acts after this share of the steps")
+    window_stop: float = _(70 / 150, "and up to this one")
+    zero_variance: str = _("skip", "groups whose scores are all equal: skip, or apply the term")
+    credit: str = _("base", "base, or shaped: sum the term into the returns too (the authors' float-noise hazard)")
+    flat_gate: float = _(1.0, "the gate without --tva; set it to a TVA run's mean gate for a matched ablation")
+    # ADRS: the gate
+    level: str = _("auto", ", ".join(LEVELS) + "; auto: L2-traj, with gigpo L3 (paper L2-row, L3)")
+    tau: float = _(2.0, "steepness of the gate")
+    alpha_norm: str = _("batch", "batch (paper) or group_z")
+    tva_split: str = _("soft", "soft (paper) or median")
+    gate_norm: bool = _(False, "divide TVA by its deviation over the batch")
+    tva_pool: float = _(0.0, "decay a visit of a task's running TVA; 0: this batch alone (paper)")
+    # baselines
+    distil: float | None = _(None, "coefficient of the distillation loss (0.01; skill_sd 0.001)")
+    beta: float | None = _(None, "steepness of its gate (5; grpo_opsd 0)")
+    rlsd_start: float = _(0.5, "first mixing coefficient")
+    rlsd_steps: int = _(100, "steps until it is 0")
+    rlsd_clip: float = _(0.2, "clip of its ratio")
+
+
+PRESETS = {
+    "paper": {"join": "pre_whiten", "level": "auto", "group_unit": "row"},
+    "always": {"window_start": 0.0, "window_stop": 1.0},
+}
+LAPTOP = {
+    "steps": 60, "groups": 8, "max_response": 48, "eval_every": 20, "lr": 5e-4, "mini_rows": 0, "micro_tokens": 8192,
+    "kl": 0.01, "lora": 0, "dtype": "float32",
+}  # fmt: skip
+PAPER = {
+    "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,
+    "micro_tokens": 16384, "kl": 0.01,
+}  # fmt: skip
+CHOICES = {
+    "env": envs.NAMES, "method": METHODS, "backbone": BACKBONES, "level": LEVELS, "join": JOINS, "centre": CENTRES,
+    "scale": SCALES, "clip_mode": CLIPS, "skill": SKILLS, "teacher": TEACHERS, "placement": PLACEMENTS,
+    "score": ("teacher_logprob", "gap", "noise"), "credit": ("base", "shaped"), "zero_variance": ("skip", "apply"),
+    "group_unit": ("row", "episode"), "alpha_norm": ("batch", "group_z"), "tva_split": ("soft", "median"),
+    "preset": (None, *PRESETS), "eval_split": ("unseen", "seen", "train"), "dtype": (None, "float32", "bfloat16"),
+}  # fmt: skip
+
+
+def parse(args: list[str] | None = None) -> Settings:
+    """Settings from the command line, or from one YAML or JSON file. Abbreviations are off: a typing error stops."""
+    args = sys.argv[1:] if args is None else args
+    parser = HfArgumentParser(Settings, allow_abbrev=False)
+    if len(args) == 1 and args[0].endswith((".yaml", ".yml")):
+        (settings,) = parser.parse_yaml_file(args[0])
+    elif len(args) == 1 and args[0].endswith(".json"):
+        (settings,) = parser.parse_json_file(args[0])
+    else:
+        preset = next((value for flag, value in pairwise(args) if flag == "--preset"), None)
+        parser.set_defaults(**PRESETS.get(preset, {}))
+        (settings,) = parser.parse_args_into_dataclasses(args)
+    check(settings)
+    return settings
+
+
+def check(s: Settings) -> None:
+    """Raises ValueError, naming the flag, for a setting or a combination that makes no sense."""
+    for name, choices in CHOICES.items():
+        if getattr(s, name) not in choices:
+            raise ValueError(f"--{name} {getattr(s, name)}: unknown, choose one of {', '.join(map(str, choices))}")
+    if s.group_size < 2:
+        raise ValueError(f"--group_size {s.group_size}: a group compares episodes, give at least 2")
+    if s.groups is not None and s.groups < 1:
+        raise ValueError(f"--groups {s.groups}: give at least 1")
+    if s.steps is not None and s.steps < 0:
+        raise ValueError(f"--steps {s.steps}: give 0 or more")
+    if not 0 < s.fraction <= 1:
+        raise ValueError(f"--fraction {s.fraction}: give a share above 0 and at most 1")
+    if s.temperature <= 0:
+        raise ValueError(f"--temperature {s.temperature}: training samples, give a number above 0")
+    if not 0 <= s.window_start <= s.window_stop <= 1:
+        raise ValueError("--window_start and --window_stop are shares of the steps: 0 <= start <= stop <= 1")
+    if s.tva and s.method != "adrs":
+        raise ValueError(f"--tva is a switch of --method adrs, not of {s.method}")
+    if s.tva_pool > 0 and (s.level in ("L1", "L3") or (s.level == "auto" and s.backbone == "gigpo")):
+        raise ValueError("--tva_pool follows a task's TVA and needs --level L2-traj or L2-row")
+    if s.level == "L1" and s.tva and s.kl == 0:
+        raise ValueError("--level L1 compares with the reference policy, which --kl 0 leaves out")
+    if s.resume and s.run is None:
+        raise ValueError("--resume: name the run with --run")
+
+
+def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:
+    """Fills every None that depends on the model, the device or the environment."""
+    known = dict(LAPTOP if small else PAPER)
+    known |= {} if small else {"lora": 32 if cuda else 0, "dtype": "bfloat16" if cuda else "float32"}
+    known["penalty"], known["max_turns"] = domain.invalid_penalty, domain.max_turns
+    known["policy_coef"] = 0.0 if s.method == "opsd" else 1.0
+    known["by_std"] = s.backbone == "grpo"
+    known["anchor_similarity"] = 0.9 if s.env == "search" else 1.0
+    known["distil"] = 0.001 if s.method == "skill_sd" else 0.01
+    known["beta"] = 0.0 if s.method == "grpo_opsd" else 5.0
+    if s.env == "search" and not small:
+        known |= {"groups": 128, "kl": 0.001}
+    if s.method in ("vanilla", "skill_prompt"):
+        known["steps"] = 0
+    empty = {f.name for f in fields(s) if getattr(s, f.name) is None}
+    return replace(s, **{name: value for name, value in known.items() if name in empty})

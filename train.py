@@ -1,0 +1,513 @@
+"""One loop: play, let the teacher score, turn scores and returns into credit, update, evaluate.
+
+    envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> [train]          analyze
+
+    accelerate launch train.py --env alfworld --tva
+
+Read `credit` first: it is the method, and in it the difference between GRPO and ADRS is one block. What a run leaves:
+config.json, log.jsonl (a line a step, verl's metric names), timing.jsonl, eval.jsonl, episodes.jsonl, checkpoint-N/.
+"""
+
+import contextlib
+import math
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast_object_list, gather_object
+from torch import Tensor
+from tqdm import tqdm
+
+import checkpoint
+import envs
+from envs.base import Domain, Task, panel_hash, stratified
+from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
+from gigpo import anchor_groups, step_advantage, step_returns
+from grpo import group_advantage, group_stats, k3, row_score, surrogate
+from policy import (
+    Policy,
+    add_lora,
+    choose_model,
+    frozen_copy,
+    load_policy,
+    micro_batches,
+    reference,
+    score,
+    token_logp,
+    use_threads,
+)
+from record import Clock, Run, Stop, episode_metrics, episode_row, token_rows
+from rlsd import mixing, scaled_advantage
+from rollout import Batch, Trajectory, collate, rollout, stream
+from sdar import distil_gate, gated_distillation, skill_sd
+from settings import DISTILLED, NEEDS_TEACHER, Settings, parse, resolve
+from shaping import clip_term, in_window, standardise, summed, token_term
+from teacher import SkillProvider, Teacher, skill_folder, with_skill
+from tva import Pool, alignment, association, confidence, token_trust, trust
+
+# ---------------------------------------------------------------------------------------------- the method
+
+
+@dataclass(frozen=True)
+class World:
+    """The rows of all processes, as far as credit needs them, so that every statistic is that of the whole batch.
+    [B] and [B, T] as in `Batch`; log-probs that no method asked for are None."""
+
+    mask: Tensor
+    group: Tensor
+    episode: Tensor
+    turn: Tensor
+    reward: Tensor
+    valid: Tensor
+    anchors: list[str]
+    task_ids: list[str]
+    sampler_logp: Tensor
+    old_logp: Tensor | None = None
+    ref_logp: Tensor | None = None
+    teacher_logp: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What the update is made with, and what the log and the credit page show of it."""
+
+    adv: Tensor  # [B, T]
+    base: Tensor  # [B] the backbone's advantage
+    gate: Tensor | None  # [B, 1] or [B, T]
+    term: Tensor | None  # [B, T] what the teacher added
+    metrics: dict[str, float]
+
+
+def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
+    """From returns and log-probs to the advantage of every token."""
+    metrics, gate, term = {}, None, None
+
+    # The backbone: GRPO compares episodes of one task; GiGPO adds a comparison of turns in one state.
+    returns = row_score(w.reward, w.valid, w.episode, s.penalty)
+    mean, std = group_stats(returns, w.group, w.episode, s.group_unit)
+    base = group_advantage(returns, mean, std, s.by_std)
+    step_ret = step_returns(w.reward, w.episode, w.turn, s.gamma) - s.penalty * (~w.valid)
+    anchor = anchor_groups(w.group, w.anchors, s.anchor_similarity)
+    if s.backbone == "gigpo":
+        base = base + s.omega * step_advantage(step_ret, anchor, s.by_std)
+    adv = base[:, None].where(w.mask, 0.0)
+
+    # ADRS: on top of it, a token term from the teacher's log-probs, gated by TVA.
+    if s.method == "adrs" and in_window(step, s.steps, s.window_start, s.window_stop):
+        q_hat = standardise(_score(s, w, step), w.mask, w.group, s.centre, s.scale)
+        gate = torch.full((len(base), 1), s.flat_gate)
+        if s.tva:
+            gate, gate_metrics = trust_gate(s, w, returns, step_ret, anchor, pool)
+            metrics |= gate_metrics
+        if s.credit == "shaped" or s.join == "sum_only":
+            shaped = summed(returns, q_hat, gate, s.eta)
+            base = group_advantage(shaped, *group_stats(shaped, w.group, w.episode, s.group_unit), s.by_std)
+            base = base if s.credit == "shaped" else base.where(std > 0, 0.0)
+            adv = base[:, None].where(w.mask, 0.0)
+        spread = std if s.backbone == "grpo" else _group_max(base.abs(), w.group)
+        term = s.eta * token_term(q_hat, gate, w.mask, w.group, s.join)
+        term = clip_term(term, s.clip_term, s.clip_mode, spread, w.group).where(w.mask, 0.0)
+        if s.zero_variance == "skip":
+            term = term.where(std[:, None] > 0, 0.0)
+        adv = adv + term
+        metrics |= {"adrs/term_abs_mean": term[w.mask].abs().mean().item(), "adrs/term_max": term.abs().max().item()}
+
+    if s.method == "rlsd":
+        mix = mixing(step, s.rlsd_start, s.rlsd_steps)
+        scaled = scaled_advantage(adv, w.old_logp, w.teacher_logp, mix, s.rlsd_clip)
+        metrics |= {"rlsd/mix": mix, "rlsd/change_abs_mean": (scaled - adv)[w.mask].abs().mean().item()}
+        adv = scaled
+
+    if w.teacher_logp is not None:
+        gap = (w.teacher_logp - w.sampler_logp)[w.mask]
+        metrics |= {"teacher/gap_mean": gap.mean().item(), "teacher/gap_std": gap.std().item()}
+    in_mask = adv[w.mask]
+    metrics |= {
+        "critic/score/mean": returns.mean().item(),
+        "critic/advantages/mean": in_mask.mean().item(),
+        "critic/advantages/max": in_mask.max().item(),
+        "critic/advantages/min": in_mask.min().item(),
+        "groups/zero_variance": (_group_max(std, w.group) == 0)[_firsts(w.group)].float().mean().item(),
+        "groups/anchor_alone": (anchor.bincount()[anchor] == 1).float().mean().item(),
+    }
+    return Credit(adv, base, gate, term, metrics)
+
+
+def _score(s: Settings, w: World, step: int) -> Tensor:
+    """What is centred and scaled: teacher log-probs (the paper), their gap to the student's, or, as a control, noise."""
+    if s.score == "gap":
+        return w.teacher_logp - w.old_logp
+    if s.score == "noise":
+        draws = np.random.default_rng([s.seed, step, 0x5EED]).standard_normal(tuple(w.mask.shape))
+        return torch.from_numpy(draws).float()
+    return w.teacher_logp
+
+
+def trust_gate(
+    s: Settings, w: World, returns: Tensor, step_ret: Tensor, anchor: Tensor, pool: Pool
+) -> tuple[Tensor, dict[str, float]]:
+    """The TVA gate at the chosen level, [B, 1] or [B, T], and its statistics. The control is the same statistic
+    computed from the student's own log-probs: what it shows, the skill did not cause (cpu_scale.md 7)."""
+    level = s.level if s.level != "auto" else ("L3" if s.backbone == "gigpo" else "L2-traj")
+    if level == "L1":
+        gate = token_trust(w.teacher_logp, w.ref_logp, w.mask, s.tau)
+        return gate, {"tva/gate_mean": gate[w.mask].mean().item()}
+    unit = w.episode if level == "L2-traj" else torch.arange(len(returns))
+    group, ret = (anchor, step_ret) if level == "L3" else (w.group, returns)
+    tva = {}
+    for name, logp in (("teacher", w.teacher_logp), ("student", w.sampler_logp)):
+        conf, weight = confidence(logp, w.mask, unit)
+        tva[name] = association(alignment(conf, weight, group, s.alpha_norm, s.tva_split), ret, weight, group)
+    d = tva["teacher"]
+    if s.tva_pool > 0:
+        d = pool.mix(d, w.task_ids)
+    gate = trust(d, weight, s.tau, s.gate_norm)[:, None]
+    first = _firsts(group)
+    return gate, {
+        "tva/level": float(level[1]),
+        "tva/d_mean": tva["teacher"][first].mean().item(),
+        "tva/d_std": tva["teacher"][first].std(unbiased=False).item(),
+        "tva/positive_ratio": (tva["teacher"][first] > 0).float().mean().item(),
+        "tva/control_mean": tva["student"][first].mean().item(),
+        "tva/pooled_mean": d[first].mean().item(),
+        "tva/gate_mean": gate[first].mean().item(),
+        "tva/groups": float(len(first)),
+    }
+
+
+def _group_max(value: Tensor, group: Tensor) -> Tensor:
+    """The largest value in each row's group: [B]."""
+    pool = group.unique(return_inverse=True)[1]
+    return value.new_zeros(int(pool.max()) + 1).scatter_reduce(0, pool, value, "amax", include_self=False)[pool]
+
+
+def _firsts(group: Tensor) -> Tensor:
+    """The index of one row of each group."""
+    pool = group.unique(return_inverse=True)[1]
+    return torch.full((int(pool.max()) + 1,), len(group)).scatter_reduce(0, pool, torch.arange(len(group)), "amin")
+
+
+def token_losses(s: Settings, logp: Tensor, old_logp: Tensor, ref_logp: Tensor | None, teacher_logp: Tensor | None,
+                 adv: Tensor, entropy: Tensor) -> dict[str, Tensor]:  # fmt: skip
+    """The losses of every token, each [B, T] and already with its coefficient; the loss is their sum."""
+    losses = {"actor/pg_loss": s.policy_coef * surrogate(logp, old_logp, adv, s.clip, s.dual_clip)}
+    if s.kl > 0:
+        losses["actor/kl_loss"] = s.kl * k3(logp, ref_logp)
+    if s.entropy > 0:
+        losses["actor/entropy_bonus"] = -s.entropy * entropy
+    if s.method == "skill_sd":
+        losses["distil/loss"] = s.distil * skill_sd(logp, old_logp, teacher_logp)
+    elif s.method in DISTILLED:
+        losses["distil/loss"] = s.distil * gated_distillation(logp, teacher_logp, s.beta)
+    return losses
+
+
+# ------------------------------------------------------------------------------------------------- the loop
+
+
+def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch, logps: dict, adv: Tensor) -> dict:
+    """One pass over this process's rows: `s.mini_rows` rows of all processes together make one optimizer step (0: all
+    of them). The loss is the mean over all tokens of those rows, however they fall into micro-batches and processes."""
+    rows, device = batch.rows, accelerator.device
+    total = int(accelerator.reduce(torch.tensor(len(batch.steps), device=device)).item())
+    pieces = math.ceil(total / s.mini_rows) if s.mini_rows else 1
+    metrics: dict[str, float] = {}
+    for piece in torch.arange(len(batch.steps)).tensor_split(pieces):
+        tokens = accelerator.reduce(rows.response_len[piece].sum().to(device)).item()
+        micros = [piece[index] for index in micro_batches(rows.take(piece), s.micro_tokens)] if len(piece) else []
+        rounds = int(accelerator.gather(torch.tensor([len(micros)], device=device)).max())
+        for k in range(rounds):  # every process makes as many backward passes as the busiest
+            index, weight = (micros[k], 1.0) if k < len(micros) else (torch.arange(1), 0.0)
+            part = rows.take(index).to(device)
+            width = part.response_ids.shape[1]
+            cut = {name: None if value is None else value[index, :width].to(device) for name, value in logps.items()}
+            with accelerator.no_sync(model) if k + 1 < rounds else contextlib.nullcontext():
+                logp, entropy = token_logp(model, part, s.temperature)
+                old_logp = logp.detach() if cut["old_logp"] is None else cut["old_logp"]
+                losses = token_losses(
+                    s, logp, old_logp, cut["ref_logp"], cut["teacher_logp"], adv[index, :width].to(device), entropy
+                )
+                sums = {name: weight * value[part.mask].sum() / tokens for name, value in losses.items()}
+                loss = sum(sums.values())
+                _must_be_finite(loss, "loss", index)
+                accelerator.backward(loss * accelerator.num_processes)
+            with torch.no_grad():
+                sums["actor/entropy_loss"] = weight * entropy.sum() / tokens
+                sums["actor/ppo_kl"] = weight * (old_logp - logp)[part.mask].sum() / tokens
+                clipped = ((logp - old_logp).exp() - 1).abs() > s.clip
+                sums["actor/pg_clipfrac"] = weight * clipped[part.mask].sum() / tokens
+                drift = (logp - batch.sampler_logp[index, :width].to(device)).where(part.mask, 0.0)
+                sums["sampler/logp_diff"] = weight * drift.abs().sum() / tokens
+                if s.method in DISTILLED:
+                    gate = distil_gate(logp, cut["teacher_logp"], s.beta)
+                    sums["distil/gate_mean"] = weight * gate[part.mask].sum() / tokens
+            for name, value in sums.items():
+                metrics[name] = metrics.get(name, 0.0) + value.item() / pieces
+        norm = accelerator.clip_grad_norm_(model.parameters(), s.max_grad_norm)
+        _must_be_finite(norm, "gradient", piece)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        metrics["actor/grad_norm"] = metrics.get("actor/grad_norm", 0.0) + norm.item() / pieces
+    summed_up = accelerator.reduce(torch.tensor([metrics[name] for name in sorted(metrics)], device=device))
+    metrics = dict(zip(sorted(metrics), summed_up.tolist(), strict=True))
+    metrics["actor/grad_norm"] /= accelerator.num_processes  # every process saw the same norm
+    return metrics
+
+
+def _must_be_finite(value: Tensor, what: str, rows: Tensor) -> None:
+    if not torch.isfinite(value):
+        raise FloatingPointError(
+            f"the {what} is {value.item()} in rows {rows.tolist()[:8]}; nothing was updated or saved"
+        )
+
+
+def draw_tasks(tasks: list[Task], s: Settings, step: int) -> list[Task]:
+    """The tasks of a step: the next `groups` of an endless run of shuffled epochs, derived from the seed."""
+    drawn = []
+    for position in range((step - 1) * s.groups, step * s.groups):
+        epoch, place = divmod(position, len(tasks))
+        drawn.append(tasks[np.random.default_rng([s.seed, epoch]).permutation(len(tasks))[place]])
+    return drawn
+
+
+def play_step(accelerator: Accelerator, policy: Policy, domain: Domain, tasks: list[Task], s: Settings, step: int,
+              encode) -> list[Trajectory]:  # fmt: skip
+    """This process's share of a step's episodes: whole groups, dealt out in turn. No collective call in here."""
+    starts = [
+        (group, task, stream(s.seed, step, task, group * s.group_size + k))
+        for group, task in enumerate(tasks)
+        if group % accelerator.num_processes == accelerator.process_index
+        for k in range(s.group_size)
+    ]
+    return rollout(policy, domain, starts, s.temperature, s.max_response, encode)
+
+
+def gather_world(batch: Batch, logps: dict[str, Tensor | None]) -> tuple[World, slice]:
+    """The rows of all processes in the order of their ranks, and where this process's own lie among them."""
+    own = {"mask": batch.rows.mask, "group": batch.group, "episode": batch.episode, "turn": batch.turn,
+           "reward": batch.reward, "valid": batch.valid, "sampler_logp": batch.sampler_logp, **logps}  # fmt: skip
+    anchors, ids = [step.anchor for step in batch.steps], [task.id for task in batch.tasks]
+    state = PartialState()
+    shares = gather_object([(own, anchors, ids)]) if state.num_processes > 1 else [(own, anchors, ids)]
+    width = max(share[0]["mask"].shape[1] for share in shares)
+    episodes_before = 0
+    for tensors, _, _ in shares:
+        count = int(tensors["episode"].max()) + 1
+        tensors["episode"] = tensors["episode"] + episodes_before
+        episodes_before += count
+        for name, value in tensors.items():
+            if value is not None and value.dim() == 2:
+                tensors[name] = torch.nn.functional.pad(value, (0, width - value.shape[1]))
+    joined = {name: None if own[name] is None else torch.cat([share[0][name] for share in shares]) for name in own}
+    before = sum(len(share[1]) for share in shares[: state.process_index])
+    anchors, ids = ([text for share in shares for text in share[k]] for k in (1, 2))
+    world = World(**joined, anchors=anchors, task_ids=ids)
+    return world, slice(before, before + len(batch.steps))
+
+
+# -------------------------------------------------------------------------------------------------- the run
+
+
+def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
+    """The accelerator, the resolved settings, the environment and the policy, with a first line that says why."""
+    cuda = torch.cuda.is_available()
+    accelerator = Accelerator(cpu=not cuda, log_with=s.tracker)
+    asked = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != asked:
+        raise RuntimeError(f"{asked} processes were started but {accelerator.num_processes} are connected; on a CPU use "
+                           f"ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked} train.py ...")  # fmt: skip
+    use_threads(s.threads, accelerator.num_processes)
+    name, reason = choose_model(s.model, s.env, cuda)
+    domain = envs.load(s.env, **({} if s.max_turns is None else {"max_turns": s.max_turns}))
+    policy = load_policy(name, s.dtype or ("bfloat16" if cuda else "float32"), s.thinking, accelerator.device)
+    s = resolve(s, policy.lean, cuda, domain)
+    if s.lora and not hasattr(policy.model, "peft_config"):
+        add_lora(policy, s.lora)
+    if s.gradient_checkpointing:
+        policy.model.gradient_checkpointing_enable()
+    accelerator.print(f"model: {name} ({reason}); games: {domain.source}; method: {s.method} on {s.backbone}"
+                      f"{' with TVA' if s.tva else ''}")  # fmt: skip
+    return accelerator, replace(s, model=name), domain, policy
+
+
+def evaluations(accelerator, policy, domain, s: Settings, tasks, scripted, encodings, step: int, run: Run) -> dict:
+    """Plays the panel at every temperature, tasks dealt out to the processes; rows to eval.jsonl; the headline back."""
+    headline = {}
+    for label, encode in encodings.items():
+        for temperature in s.eval_temperatures:
+            mine = tasks[accelerator.process_index :: accelerator.num_processes]
+            played = evaluate(policy, domain, mine, temperature, s.max_response, encode) if mine else []
+            every = gather_object(played) if accelerator.num_processes > 1 else played
+            every = sorted(every, key=lambda trajectory: trajectory.task.id)
+            row = {"step": step, "skills": label} | result_row(every, s.eval_split, temperature, scripted)
+            run.append("eval.jsonl", row)
+            for trajectory in every[: s.episodes]:
+                run.append("episodes.jsonl", episode_row(trajectory, step, f"eval-{temperature}", policy, None))
+            wins = row["outcomes"].count("1")
+            accelerator.print(f"step {step}: success {percent(wins, row['n'])} on the {s.eval_split} panel at "
+                              f"temperature {temperature}{'' if label == 'none' else ', skills in the prompt'}")  # fmt: skip
+            if not headline:
+                headline = {"val/success_rate": row["success"], "val/score": row["score"]} | _by_type(row)
+                headline["table"] = table(row)
+    return headline
+
+
+def _by_type(row: dict) -> dict[str, float]:
+    kinds = sorted(set(row["types"]))
+    wins = {kind: [o == "1" for t, o in zip(row["types"], row["outcomes"], strict=True) if t == kind] for kind in kinds}
+    return {f"val/{kind}_success_rate": sum(wins[kind]) / len(wins[kind]) for kind in kinds}
+
+
+def train(s: Settings) -> None:
+    """A whole run, from its settings to its last checkpoint."""
+    accelerator, s, domain, policy = start(s)
+    skills = skill_folder(s.env, policy.lean)
+    provider = None
+    if s.method in NEEDS_TEACHER or s.method in ("skill_grpo", "skill_prompt"):
+        provider = SkillProvider(skills, s.skill, s.skill_noise, s.seed)
+    encode = with_skill(policy, provider) if s.method == "skill_grpo" else None
+    encodings = {"none": None}
+    if s.method in ("skill_grpo", "skill_prompt"):
+        encodings["prompt"] = with_skill(policy, provider)
+
+    # tasks, and the folder of the run
+    train_tasks = domain.tasks("train")
+    train_tasks = stratified(train_tasks, max(1, round(s.fraction * len(train_tasks))), s.seed)
+    eval_tasks = panel(domain, s.eval_split, s.eval_tasks)
+    if s.eval_split != "train" and {task.id for task in train_tasks} & {task.id for task in eval_tasks}:
+        raise ValueError(f"--eval_split {s.eval_split} shares tasks with the training split")
+    name = (
+        s.run
+        or f"runs/{s.env}-{s.method}{'-tva' if s.tva else ''}-{s.backbone}-s{s.seed}-{time.strftime('%m%d-%H%M%S')}"
+    )
+    s = replace(s, run=broadcast_object_list([name])[0])
+    if accelerator.is_main_process:
+        checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
+    accelerator.wait_for_everyone()
+    run = Run(Path(s.results) / s.run, accelerator.is_main_process)
+
+    # weights: the policy's, the reference's, the teacher's; a resumed run starts from its checkpoint's
+    first, pool = 1, Pool(s.tva_pool)
+    frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
+    teacher = Teacher(policy, provider, s.teacher, s.placement, s.ema) if s.method in NEEDS_TEACHER else None
+    found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
+    for complaint in complaints:
+        accelerator.print(complaint)
+    if found:
+        checkpoint.load_weights(found, policy.model)
+    optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    if found:
+        state = checkpoint.restore(found, policy.model, optimizer)
+        first, pool = state["step"] + 1, Pool(s.tva_pool, state["pool"])
+        run.rewind(state["step"])
+        if teacher and teacher.copy is not None and s.teacher == "ema":
+            checkpoint.load_weights(found / "ema", teacher.copy)
+        accelerator.print(f"resumed from {found}")
+    model, optimizer = accelerator.prepare(policy.model, optimizer)
+
+    scripted = scripted_rates(domain, eval_tasks)
+    panels = {s.eval_split: {"hash": panel_hash(eval_tasks), "n": len(eval_tasks)},
+              "train": {"hash": panel_hash(train_tasks), "n": len(train_tasks)}}  # fmt: skip
+    extra = {"scripted": scripted, "games": domain.source, "processes": accelerator.num_processes,
+             "skills": provider.fingerprint() if provider else None, "torch_threads": torch.get_num_threads()}  # fmt: skip
+    if accelerator.is_main_process and not found:
+        run.describe(s, panels, extra)
+    accelerator.print(f"run: {run.folder}; panel {panels[s.eval_split]}; expert {100 * scripted['expert']:.1f}, "
+                      f"random search {100 * scripted['random']:.1f}")  # fmt: skip
+    if s.tracker:
+        accelerator.init_trackers(
+            "adrs", config={k: v for k, v in asdict(s).items() if isinstance(v, int | float | str)}
+        )
+
+    stopping = Stop()
+    before = None
+    if not found:
+        before = evaluations(accelerator, policy, domain, s, eval_tasks, scripted, encodings, 0, run)
+        run.append("log.jsonl", {"step": 0} | {k: v for k, v in before.items() if k != "table"})
+    bar = tqdm(
+        range(first, s.steps + 1), desc="train", disable=not (accelerator.is_main_process and sys.stderr.isatty())
+    )
+    after = before
+    for step in bar:
+        clock = Clock()
+        trajectories = play_step(accelerator, policy, domain, draw_tasks(train_tasks, s, step), s, step, encode)
+        batch = collate(trajectories, policy.tokenizer.pad_token_id)
+        clock.lap("rollout")
+
+        # log-probs: no method pays for a pass that it does not use
+        logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
+        if s.mini_rows or s.score == "gap" or s.method == "rlsd":
+            logps["old_logp"] = score(policy.model, batch.rows, s.temperature, s.micro_tokens)
+            clock.lap("old")
+        if s.kl > 0:
+            with reference(policy.model, frozen) as initial:
+                logps["ref_logp"] = score(initial, batch.rows, s.temperature, s.micro_tokens)
+            clock.lap("ref")
+        if teacher:
+            logps["teacher_logp"] = teacher.logp(batch, policy.model, s.temperature, s.micro_tokens)
+            clock.lap("teacher")
+
+        world, mine = gather_world(batch, logps)
+        made = credit(s, world, step, pool)
+        clock.lap("credit")
+        width = batch.rows.mask.shape[1]
+        metrics = update(accelerator, model, optimizer, s, batch, logps, made.adv[mine, :width])
+        if teacher:
+            teacher.follow(policy.model)
+        clock.lap("update")
+
+        shares = (
+            gather_object([episode_metrics(trajectories, batch)])
+            if accelerator.num_processes > 1
+            else [episode_metrics(trajectories, batch)]
+        )
+        means = {key: sum(share[key] for share in shares) / len(shares) for key in shares[0]}
+        row = {"step": step} | means | metrics | made.metrics
+        stop = stopping.agreed(accelerator)
+        last = step == s.steps or stop
+        if step % s.eval_every == 0 or last:
+            after = evaluations(accelerator, policy, domain, s, eval_tasks, scripted, encodings, step, run)
+            row |= {key: value for key, value in after.items() if key != "table"}
+            quantities = {"student_logp": world.sampler_logp, "teacher_logp": world.teacher_logp, "gate": made.gate,
+                          "term": made.term, "adv": made.adv}  # fmt: skip
+            lines = token_rows(world.mask, made.base, quantities, range(mine.start, mine.stop))
+            for trajectory in trajectories[: s.episodes]:
+                run.append("episodes.jsonl", episode_row(trajectory, step, "fresh", policy, lines))
+            clock.lap("eval")
+        run.append("log.jsonl", row)
+        run.append("timing.jsonl", {"step": step} | {key: round(value, 4) for key, value in clock.seconds.items()})
+        if s.tracker:
+            accelerator.log(row, step=step)
+        told = f"success {100 * means['episode/success_rate']:5.1f}  length {means['episode/length/mean']:.1f}  gate {made.metrics.get('tva/gate_mean', math.nan):.3f}"
+        if bar.disable:
+            accelerator.print(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
+        else:
+            bar.set_postfix_str(told)
+        if (step % s.save_every == 0 or last) and accelerator.is_main_process:
+            state = {"pool": pool.values}
+            checkpoint.save(
+                run.folder, step, policy, optimizer, state, teacher.copy if teacher and s.teacher == "ema" else None
+            )
+            checkpoint.prune(run.folder, s.keep)
+        if stop:
+            accelerator.print(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
+            sys.exit(128 + stop)
+    if after:
+        accelerator.print(after["table"])
+    if before and after and s.steps:
+        gain = 100 * (after["val/success_rate"] - before["val/success_rate"])
+        accelerator.print(f"success before {100 * before['val/success_rate']:.1f}, after {100 * after['val/success_rate']:.1f} "
+                          f"({gain:+.1f} points) on {len(eval_tasks)} {s.eval_split} tasks at temperature {s.eval_temperatures[0]}")  # fmt: skip
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    try:
+        train(parse())
+    except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
