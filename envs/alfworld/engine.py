@@ -135,6 +135,7 @@ class Play:
         self.opened: set[int] = set()
         self.inside = [set(things) for things in game.inside]
         self.moved: dict[int, frozenset[int]] = {}  # places of the things that were ever taken or put
+        self.left: set[tuple[int, int]] = set()  # (thing, receptacle) it was taken out of and not put back
         self.states = {"clean": set(), "hot": set(), "cool": set(game.cool), "used": set(), "sliced": set()}
         self.observation = game.intro
         self._look_around()
@@ -244,6 +245,7 @@ class Play:
 
     def _take(self, o: int, r: int) -> str:
         self.inside[r].remove(o)
+        self.left.add((o, r))
         self.moved[o] = self._places(o) - {self.place}
         self.held = o
         return f"You pick up the {self.game.things[o].name} from the {self.game.receptacles[r].name}."
@@ -251,6 +253,7 @@ class Play:
     def _put(self, r: int) -> str:
         o, self.held = self.held, None
         self.inside[r].add(o)
+        self.left.discard((o, r))
         self.moved[o] = self._places(o) | {self.place}
         return self.game.wording.puts.format(o=self.game.things[o].name, r=self.game.receptacles[r].name)
 
@@ -307,7 +310,10 @@ class Play:
         if not facing:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
         names = _listing(self.game.receptacles[r].name for r in facing)
-        return f"You are facing the {names}. Next to it, you see nothing."
+        # A quirk kept for parity: what was moved between receptacles of one place is seen beside the one it left.
+        near = [o for o, r in sorted(self.left) if r in facing and self.place in self._places(o)]
+        seen = _listing(f"a {self.game.things[o].name}" for o in near)
+        return f"You are facing the {names}. Next to it, you see {seen}."
 
     def _help(self) -> str:
         return HELP
