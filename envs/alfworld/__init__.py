@@ -15,6 +15,8 @@ from envs.alfworld import games, rooms
 from envs.alfworld.engine import Game, Play
 from envs.alfworld.players import Expert, Searcher, make_player
 from envs.alfworld.prompts import full_prompt, lean_prompt
+from envs.alfworld.sight import read_goal, read_view, wanted
+from envs.alfworld.words import words
 from envs.base import SPLITS, Task, View, parse_action
 
 WIN = 10.0  # reward of the turn that wins
@@ -86,6 +88,18 @@ class AlfworldDomain:
 
     def prompt(self, view: View, lean: bool) -> str:
         return lean_prompt(view) if lean else full_prompt(view)
+
+    def practice(self, count: int, seed: int) -> list[tuple[Task, str]]:
+        """Generated tasks whose facts are drawn anew, each with the skill note that tells them (warmstart.py)."""
+        return rooms.practice(count, seed)
+
+    def key_moves(self, view: View) -> list[str]:
+        """The actions that take what the task wants, while it is in view and no such thing is held."""
+        return [f"take {thing} from {place}" for thing, place in wanted(read_goal(view.task.goal), read_view(view))]
+
+    def words(self) -> list[str]:
+        """The vocabulary of lean prompts, scripted responses and lean skills, sorted."""
+        return words()
 
     def player(self, kind: str, rng: np.random.Generator) -> Expert | Searcher:
         return make_player(kind, rng)

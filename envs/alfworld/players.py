@@ -15,8 +15,8 @@ import re
 import numpy as np
 
 from envs.alfworld.engine import STATIONS, TURNS, Goal, Play, Receptacle
-from envs.alfworld.rooms import HOMES
-from envs.alfworld.sight import Sight, by_number, kind_of, read_goal, read_view
+from envs.alfworld.rooms import HOMES, Home
+from envs.alfworld.sight import Sight, by_number, kind_of, read_goal, read_view, wanted
 from envs.base import Domain, Env, Task, View
 
 KINDS = ("expert", "guided", "novice", "random")
@@ -55,9 +55,8 @@ def play(domain: Domain, kind: str, tasks: list[Task], seed: int = 0) -> list[bo
     return won
 
 
-def search_order(kind: str, places: tuple[str, ...], avoid: str = "") -> list[str]:
-    """Where to look for a `kind` of object: its first home, its second, everywhere else; each by number."""
-    home = HOMES.get(kind)
+def search_order(home: Home | None, places: tuple[str, ...], avoid: str = "") -> list[str]:
+    """Where to look for what has this home: in the first kind of receptacle, the second, any; each by number."""
     ranks = {home.second: 1, home.first: 0} if home else {}
     return sorted((p for p in places if kind_of(p) != avoid), key=lambda p: (ranks.get(kind_of(p), 2), by_number(p)))
 
@@ -143,9 +142,7 @@ class Searcher:
         return self._put(goal, sight, say)
 
     def _fetch(self, view: View, goal: Goal, sight: Sight, say: Phrases) -> str:
-        # What lies at the target is left alone, unless it still has to be treated.
-        wanted = [(o, r) for o, r in sight.takes if kind_of(o) == goal.kind]
-        takes = [(o, r) for o, r in wanted if goal.state or kind_of(r) != goal.target]
+        takes = wanted(goal, sight)
         if takes:
             return say.take(*takes[0])
         closed = [r for r in sight.closed if kind_of(r) != goal.target]
@@ -186,15 +183,16 @@ class Searcher:
             known = {*sight.here, *(action.removeprefix("go to ") for _, action in view.history)}
             fresh = [place for place in sight.places if place not in known] or list(sight.places)
             return say.go_find(sight.held, looked, "", _pick(fresh, self.rng))
-        order = search_order(kind, sight.places, avoid="" if goal.state else goal.target)
+        homes = getattr(view.task.payload, "homes", HOMES)  # a practice game has its own
+        home = homes.get(kind)
+        order = search_order(home, sight.places, avoid="" if goal.state else goal.target)
         at = _standing(view, sight)
         after = order[order.index(at) + 1 :] + order if at in order else order
         place = next(place for place in after if place not in sight.here)
-        return say.go_find(sight.held, looked, _why(kind, place), place)
+        return say.go_find(sight.held, looked, _why(kind, home, place), place)
 
 
-def _why(kind: str, place: str) -> str:
-    home = HOMES.get(kind)
+def _why(kind: str, home: Home | None, place: str) -> str:
     where = kind_of(place)
     if home and where == home.first:
         return f"{kind} is usually in {where}"

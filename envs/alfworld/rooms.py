@@ -10,7 +10,7 @@ are what the skill notes under skills/alfworld/lean say. Left out: several recep
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import NamedTuple
 
@@ -24,7 +24,8 @@ SIZES = {"train": 600, "seen": 256, "unseen": 512}  # tasks
 ROOMS_A_KIND = 12  # training rooms of each kind, and as many new ones in the unseen split
 USUAL, ELSE = 0.80, 0.15  # an object is in its first home, in its second; the rest of the time anywhere
 TOGETHER = 0.9  # two objects of one kind lie in one place
-COPY = 0.25  # a second one of the wanted kind lies beside the first where only one is asked for
+COPY = 0.3  # there are two of a kind although one would do
+PRESENT = 0.8  # an object that the task is not about is in the room at all
 CROWD = 4  # objects in one receptacle, at most
 
 
@@ -170,86 +171,117 @@ def generate(split: str, seed: int = 0) -> list[Task]:
         raise ValueError(f"unknown split {split!r}: choose one of {', '.join(SPLITS)}")
     taken = {task.digest for task in generate("train", seed)} if split == "seen" else set()
     rng = np.random.default_rng([seed, 1 + SPLITS.index(split)])
-    homes = rooms(seed)[split]
+    rooms_here = rooms(seed)[split]
     tasks = []
     while len(tasks) < SIZES[split]:
-        task = _draw(split, len(tasks), homes, rng)
+        task = _draw(f"{split}/", len(tasks), rooms_here, HOMES, rng)
         if task.digest not in taken:  # a game is in one split only, and there once
             taken.add(task.digest)
             tasks.append(task)
     return sorted(tasks, key=lambda task: task.id)
 
 
-def _draw(split: str, number: int, homes: list[Room], rng: np.random.Generator) -> Task:
+@dataclass(frozen=True)
+class Practice:
+    """The payload of a practice task: a game, and the homes that hold in it."""
+
+    played: Game
+    homes: dict[str, Home]
+
+    def game(self) -> Game:
+        return self.played
+
+
+def practice(count: int, seed: int = 0) -> list[tuple[Task, str]]:
+    """Tasks in the training rooms in which every object has other homes than in the world, each with the note that
+    says so. Who learns from these learns to read notes, and nothing about the world."""
+    rng = np.random.default_rng([seed, 1 + len(SPLITS)])
+    rooms_here = rooms()["train"]
+    drawn = []
+    for number in range(count):
+        homes = dict(HOMES)
+        for kind in ROOMS.values():
+            for name, home in kind.homes.items():
+                first, second = rng.permutation(list(kind.receptacles))[:2]
+                homes[name] = Home(str(first), str(second), home.can)
+        task = _draw("practice/", number, rooms_here, homes, rng)
+        drawn.append((replace(task, payload=Practice(task.payload, homes)), note(task.topic, homes)))
+    return drawn
+
+
+def note(kind: str, homes: dict[str, Home] | None = None) -> str:
+    """What a skill says about where a kind of object is."""
+    home = (homes or HOMES)[kind]
+    return f"{kind} : usually in {home.first} , else in {home.second} ."
+
+
+def _draw(prefix: str, number: int, among: list[Room], homes: dict[str, Home], rng: np.random.Generator) -> Task:
     task_type = list(TYPES)[number % len(TYPES)]
     sentence, need, state = TYPES[task_type]
     lit = task_type == "look_at_obj_in_light"
-    kinds = [
-        name
-        for name, kind in ROOMS.items()
-        if (kind.lamp or not lit) and any(need in home.can for home in kind.homes.values())
-    ]
-    name = kinds[number // len(TYPES) % len(kinds)]
+    names = [n for n, k in ROOMS.items() if (k.lamp or not lit) and any(need in home.can for home in k.homes.values())]
+    name = names[number // len(TYPES) % len(names)]
     kind = ROOMS[name]
-    room = _pick([room for room in homes if room.kind == name], rng)
+    room = _pick([room for room in among if room.kind == name], rng)
     wanted = _pick([o for o, home in kind.homes.items() if need in home.can], rng)
-    target = "" if lit else _pick([t for t in kind.targets if t not in kind.homes[wanted][:2]], rng)
-    count = 2 if task_type == "pick_two_obj_and_place" else 1
+    target = "" if lit else _pick([t for t in kind.targets if t not in homes[wanted][:2]], rng)
+    goal = Goal(wanted, target, state, 2 if "two" in sentence else 1, kind.lamp if lit else "")
     text = sentence.format(kind=wanted, target=target, lamp=kind.lamp)
-    goal = Goal(wanted, target, state, count, kind.lamp if lit else "")
-    game = _game(text, goal, room, rng)
-    id_ = f"{split}/{task_type}-{wanted}-none-{target or kind.lamp}-{room.name}/{number:04d}"
+    game = _Hiding(room, goal, homes, rng).game(text)
+    id_ = f"{prefix}{task_type}-{wanted}-none-{target or kind.lamp}-{room.name}/{number:04d}"
     return Task(id_, task_type, text, wanted, _digest(game), game)
 
 
-def _game(text: str, goal: Goal, room: Room, rng: np.random.Generator) -> Game:
-    """Hides the objects of the room. The wanted kind is never at the target kind, or the task might be done."""
-    kind = ROOMS[room.kind]
-    laid: list[tuple[str, int]] = []  # (kind of object, receptacle)
-    copies = 2 if goal.count == 2 or rng.random() < COPY else 1
-    _lay(laid, room, goal.kind, copies, goal, rng)
-    for other in kind.homes:
-        if other != goal.kind and rng.random() < 0.8:
-            _lay(laid, room, other, 1 + int(rng.random() < 0.4), goal, rng)
-    for other in room.clutter:
-        _lay(laid, room, other, 1 + int(rng.random() < 0.4), goal, rng)
-    if kind.lamp:
-        _lay(laid, room, kind.lamp, 1, goal, rng)
-    left = Counter(o for o, _ in laid)
-    things, inside = [], [set() for _ in room.receptacles]
-    for name, r in sorted(laid):
-        inside[r].add(len(things))
-        can = {"toggle"} if name in LAMPS else {"pickup", *(ABILITIES[a] for a in _abilities(name))}
-        things.append(Thing(f"{name} {left[name]}", name, frozenset(can), frozenset({r})))
-        left[name] -= 1
-    return Game(text, goal, room.receptacles, tuple(things), tuple(map(frozenset, inside)), start=-1)
+class _Hiding:
+    """Lays the objects of one game: the wanted ones first, which are never where they are to be put."""
+
+    def __init__(self, room: Room, goal: Goal, homes: dict[str, Home], rng: np.random.Generator):
+        self.room, self.goal, self.homes, self.rng = room, goal, homes, rng
+        self.laid: list[tuple[str, int]] = []  # (kind of object, receptacle)
+        kind = ROOMS[room.kind]
+        self._lay(goal.kind, 2 if goal.count == 2 or rng.random() < COPY else 1)
+        for other in kind.homes:
+            if other != goal.kind and rng.random() < PRESENT:
+                self._lay(other, 1 + int(rng.random() < COPY))
+        for other in (*room.clutter, *room.clutter[:1]):
+            self._lay(other, 1)
+        if kind.lamp:
+            self._lay(kind.lamp, 1)
+
+    def game(self, text: str) -> Game:
+        left = Counter(name for name, _ in self.laid)
+        things, inside = [], [set() for _ in self.room.receptacles]
+        for name, r in sorted(self.laid):
+            inside[r].add(len(things))
+            can = frozenset({"toggle"} if name in LAMPS else {"pickup", *_abilities(name)})
+            things.append(Thing(f"{name} {left[name]}", name, can, frozenset({r})))
+            left[name] -= 1
+        receptacles = self.room.receptacles
+        return Game(text, self.goal, receptacles, tuple(things), tuple(map(frozenset, inside)), start=len(receptacles))
+
+    def _lay(self, name: str, copies: int) -> None:
+        spot = self._spot(name)
+        for copy in range(copies):
+            if copy and (self.rng.random() >= TOGETHER or self._full(spot)):
+                spot = self._spot(name)
+            self.laid.append((name, spot))
+
+    def _spot(self, name: str) -> int:
+        receptacles, home = self.room.receptacles, self.homes.get(name, Home("", ""))
+        while True:
+            where = self.rng.random() if home.first else 1.0
+            kind = home.first if where < USUAL else home.second if where < USUAL + ELSE else ""
+            spot = _pick([i for i, r in enumerate(receptacles) if kind in ("", r.kind)], self.rng)
+            done = name == self.goal.kind and receptacles[spot].kind == self.goal.target
+            if not done and not self._full(spot):
+                return spot
+
+    def _full(self, spot: int) -> bool:
+        return sum(r == spot for _, r in self.laid) >= CROWD
 
 
-def _abilities(name: str) -> str:
-    return HOMES[name].can if name in HOMES else ""
-
-
-def _lay(laid: list, room: Room, name: str, copies: int, goal: Goal, rng: np.random.Generator) -> None:
-    """Adds `copies` objects of kind `name` to `laid`, together more often than not."""
-    spot = None
-    for _ in range(copies):
-        if spot is None or rng.random() >= TOGETHER or _count(laid, spot) >= CROWD:
-            spot = _spot(laid, room, name, goal, rng)
-        laid.append((name, spot))
-
-
-def _spot(laid: list, room: Room, name: str, goal: Goal, rng: np.random.Generator) -> int:
-    while True:
-        where, home = rng.random(), HOMES.get(name)
-        kind = None if home is None or where >= USUAL + ELSE else home.first if where < USUAL else home.second
-        spot = _pick([i for i, r in enumerate(room.receptacles) if kind in (None, r.kind)], rng)
-        done = name == goal.kind and room.receptacles[spot].kind == goal.target
-        if not done and _count(laid, spot) < CROWD:
-            return spot
-
-
-def _count(laid: list, spot: int) -> int:
-    return sum(r == spot for _, r in laid)
+def _abilities(name: str) -> list[str]:
+    return [ABILITIES[letter] for letter in HOMES[name].can] if name in HOMES else []
 
 
 def _pick(choices: list, rng: np.random.Generator):

@@ -75,6 +75,13 @@ def read_view(view: View) -> Sight:
     )
 
 
+def wanted(goal: Goal, sight: Sight) -> list[tuple[str, str]]:
+    """(object, receptacle) of what is in view and to be taken now: nothing while one is held; and what lies at the
+    target is left there, unless it still has to be cleaned, heated or cooled."""
+    fit = [(o, r) for o, r in sight.takes if kind_of(o) == goal.kind]
+    return [(o, r) for o, r in fit if goal.state or kind_of(r) != goal.target]
+
+
 def kind_of(name: str) -> str:
     """ "mug 2" is a "mug"."""
     return name.rsplit(" ", 1)[0]
