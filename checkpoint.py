@@ -52,7 +52,8 @@ def lock(folder: Path) -> int:
 
 
 def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, state: dict, ema=None) -> Path:
-    """Writes `folder`/checkpoint-<step>, with the weights of an ema teacher where there is one. On any failure, such as a full disk, what was there before stays."""
+    """Writes `folder`/checkpoint-<step>, with the weights of an ema teacher where there is one.
+    On any failure, such as a full disk, what was there before stays."""
     final, temporary = folder / f"checkpoint-{step}", folder / f".saving-{step}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()

@@ -96,8 +96,8 @@ def table(row: dict) -> str:
         [
             *lines,
             f"{'all':32s} {total}",
-            f"{row['panel']} panel {row['panel_hash']}, temperature {row['temperature']}, mean score {row['score']:.3f}; "
-            f"expert {100 * row['expert']:.1f}, random search {100 * row['random']:.1f}",
+            f"{row['panel']} panel {row['panel_hash']}, temperature {row['temperature']}, mean score {row['score']:.3f}"
+            f"; expert {100 * row['expert']:.1f}, random search {100 * row['random']:.1f}",
         ]
     )
 

@@ -108,9 +108,18 @@ def episode_metrics(trajectories: list[Trajectory], batch: Batch) -> dict[str, f
         "episode/valid_action_ratio": batch.valid.float().mean().item(),
         "response_length/mean": batch.rows.response_len.float().mean().item(),
         "prompt_length/mean": batch.rows.prompt_len.float().mean().item(),
-        "tokens/prompt": batch.rows.prompt_len.sum().item() / 1.0,
-        "tokens/response": batch.rows.response_len.sum().item() / 1.0,
+        "tokens/prompt": batch.rows.prompt_len.sum().item(),
+        "tokens/response": batch.rows.response_len.sum().item(),
     }
+
+
+def eval_metrics(row: dict) -> dict[str, float]:
+    """A result row's success, score and success by task type, under verl's names."""
+    metrics = {"val/success_rate": row["success"], "val/score": row["score"]}
+    for kind in sorted(set(row["types"])):
+        won = [outcome == "1" for type_, outcome in zip(row["types"], row["outcomes"], strict=True) if type_ == kind]
+        metrics[f"val/{kind}_success_rate"] = sum(won) / len(won)
+    return metrics
 
 
 class Clock:
@@ -121,7 +130,7 @@ class Clock:
 
     def lap(self, phase: str) -> None:
         now = time.perf_counter()
-        self.seconds[f"time/{phase}_s"] = self.seconds.get(f"time/{phase}_s", 0.0) + now - self.last
+        self.seconds[f"time/{phase}_s"] = round(now - self.last, 4)
         self.last = now
 
 

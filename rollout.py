@@ -172,10 +172,10 @@ def _loop(policy: Policy, ids: Tensor, attention: Tensor, sampler: InverseCdf) -
     cache, token, tokens = None, ids, []
     while len(tokens) < sampler.draws.shape[1] and not done.all():
         out = policy.model(
-            input_ids=token, attention_mask=attention, position_ids=position, past_key_values=cache, use_cache=True,
+            input_ids=token, attention_mask=attention, position_ids=position, cache=cache, use_cache=True,
             logits_to_keep=1,
         )  # fmt: skip
-        cache, token = out.past_key_values, sampler.pick(out.logits[:, -1])[:, None]
+        cache, token = out.cache, sampler.pick(out.logits[:, -1])[:, None]
         tokens.append(token)
         done |= torch.isin(token[:, 0], ends)
         attention = torch.cat([attention, torch.ones_like(token)], 1)
@@ -193,8 +193,8 @@ def rollout(
 ) -> list[Trajectory]:
     """Plays one episode for every (group, task, stream), all of them a turn at a time; finished ones leave.
 
-    `encode` turns a task's user message into prompt ids in place of `policy.encode`. Raises ValueError where a prompt and a full response do not
-    fit the model's context; nothing is ever cut.
+    `encode` turns a task's user message into prompt ids in place of `policy.encode`. Raises ValueError
+    where a prompt and a full response do not fit the model's context; nothing is ever cut.
     """
     trajectories = [Trajectory(task, group) for group, task, _ in starts]
     episodes = [Episode(domain, task) for _, task, _ in starts]

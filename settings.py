@@ -8,8 +8,8 @@ the model: `resolve` fills them from LAPTOP (the small policies that ship) or PA
 """
 
 import sys
-from itertools import pairwise
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 
 from transformers import HfArgumentParser
 
@@ -20,7 +20,8 @@ from tva import LEVELS
 
 DISTILLED = ("sdar", "opsd", "grpo_opsd", "skill_sd")  # methods with a loss of their own (sdar.py)
 NEEDS_TEACHER = ("adrs", "rlsd", *DISTILLED)
-METHODS = ("none", "skill_grpo", "vanilla", "skill_prompt", *NEEDS_TEACHER)
+SKILL_IN_PROMPT = ("skill_grpo", "skill_prompt")  # the acting policy reads the skill; evaluated with and without
+METHODS = ("none", "vanilla", *SKILL_IN_PROMPT, *NEEDS_TEACHER)
 BACKBONES = ("grpo", "gigpo")
 
 

@@ -133,7 +133,7 @@ class Teacher:
 
     def prompts(self, batch: Batch) -> list[list[int]]:
         """The teacher's prompt ids of every row: the skill, then the student's prompt. An empty skill leaves the
-        student's prompt as it is. raw_prefix is the authors' form: header and skill in front of the first chat token."""
+        student's prompt as it is. raw_prefix is the authors' form: header and skill before the first chat token."""
         ids = []
         for task, step in zip(batch.tasks, batch.steps, strict=True):
             skill = self.provider.text(task)
@@ -146,7 +146,7 @@ class Teacher:
         return ids
 
     def logp(self, batch: Batch, model: torch.nn.Module, temperature: float, tokens: int) -> Tensor:
-        """l_T: log pi_teacher(y_j | skill, prompt, y_<j), nats, [B, T], no gradient  (Eq. 1). `model`: the live weights.
+        """l_T: log pi_teacher(y_j | skill, prompt, y_<j), nats, [B, T], no gradient  (Eq. 1). `model`: the live one.
 
         Raises ValueError where skill, prompt and response exceed the model's context: nothing is cut.
         """

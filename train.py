@@ -13,7 +13,8 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,11 +42,11 @@ from policy import (
     token_logp,
     use_threads,
 )
-from record import Clock, Run, Stop, episode_metrics, episode_row, token_rows
+from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows
 from rlsd import mixing, scaled_advantage
 from rollout import Batch, Trajectory, collate, rollout, stream
 from sdar import distil_gate, gated_distillation, skill_sd
-from settings import DISTILLED, NEEDS_TEACHER, Settings, parse, resolve
+from settings import DISTILLED, NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse, resolve
 from shaping import clip_term, in_window, standardise, summed, token_term
 from teacher import SkillProvider, Teacher, skill_folder, with_skill
 from tva import Pool, alignment, association, confidence, token_trust, trust
@@ -139,7 +140,7 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
 
 
 def _score(s: Settings, w: World, step: int) -> Tensor:
-    """What is centred and scaled: teacher log-probs (the paper), their gap to the student's, or, as a control, noise."""
+    """What is centred and scaled: teacher log-probs (the paper), their gap to the student's, or noise (a control)."""
     if s.score == "gap":
         return w.teacher_logp - w.old_logp
     if s.score == "noise":
@@ -319,8 +320,10 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
     accelerator = Accelerator(cpu=not cuda, log_with=s.tracker)
     asked = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != asked:
-        raise RuntimeError(f"{asked} processes were started but {accelerator.num_processes} are connected; on a CPU use "
-                           f"ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked} train.py ...")  # fmt: skip
+        raise RuntimeError(
+            f"{asked} processes were started but {accelerator.num_processes} are connected; on a CPU use "
+            f"ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked} train.py ..."
+        )
     use_threads(s.threads, accelerator.num_processes)
     name, reason = choose_model(s.model, s.env, cuda)
     domain = envs.load(s.env, **({} if s.max_turns is None else {"max_turns": s.max_turns}))
@@ -330,179 +333,184 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
         add_lora(policy, s.lora)
     if s.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable()
-    accelerator.print(f"model: {name} ({reason}); games: {domain.source}; method: {s.method} on {s.backbone}"
-                      f"{' with TVA' if s.tva else ''}")  # fmt: skip
+    method = f"{s.method} on {s.backbone}{' with TVA' if s.tva else ''}"
+    accelerator.print(f"model: {name} ({reason}); games: {domain.source}; method: {method}")
     return accelerator, replace(s, model=name), domain, policy
 
 
-def evaluations(accelerator, policy, domain, s: Settings, tasks, scripted, encodings, step: int, run: Run) -> dict:
-    """Plays the panel at every temperature, tasks dealt out to the processes; rows to eval.jsonl; the headline back."""
-    headline = {}
-    for label, encode in encodings.items():
+def open_run(accelerator: Accelerator, s: Settings) -> tuple[Run, Settings]:
+    """The folder of the run, made or reopened by the first process, and the settings with its name in them."""
+    method = f"{s.env}-{s.method}{'-tva' if s.tva else ''}-{s.backbone}-s{s.seed}"
+    name = s.run or f"runs/{method}-{time.strftime('%m%d-%H%M%S')}"
+    s = replace(s, run=broadcast_object_list([name])[0])
+    if accelerator.is_main_process:
+        checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
+    accelerator.wait_for_everyone()
+    return Run(Path(s.results) / s.run, accelerator.is_main_process), s
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What every evaluation of a run plays, under which prompts, and how the scripted players do on it."""
+
+    tasks: list[Task]
+    scripted: dict[str, float]
+    encodings: dict[str, Callable | None]  # label -> `encode` of rollout; Skill-GRPO is shown with and without skills
+
+
+def evaluations(accelerator: Accelerator, policy: Policy, domain: Domain, s: Settings, held_out: Panel, step: int,
+                run: Run) -> tuple[dict, str]:  # fmt: skip
+    """Plays the panel at every temperature, tasks dealt out to the processes, and writes the rows to eval.jsonl.
+    Returns the log's metrics and a table, both of the headline: the first temperature, no skill in the prompt."""
+    headline = None
+    for label, encode in held_out.encodings.items():
         for temperature in s.eval_temperatures:
-            mine = tasks[accelerator.process_index :: accelerator.num_processes]
-            played = evaluate(policy, domain, mine, temperature, s.max_response, encode) if mine else []
-            every = gather_object(played) if accelerator.num_processes > 1 else played
-            every = sorted(every, key=lambda trajectory: trajectory.task.id)
-            row = {"step": step, "skills": label} | result_row(every, s.eval_split, temperature, scripted)
+            mine = held_out.tasks[accelerator.process_index :: accelerator.num_processes]
+            played = everywhere(accelerator, evaluate(policy, domain, mine, temperature, s.max_response, encode))
+            played = sorted(played, key=lambda trajectory: trajectory.task.id)
+            row = {"step": step, "skills": label}
+            row |= result_row(played, s.eval_split, temperature, held_out.scripted)
             run.append("eval.jsonl", row)
-            for trajectory in every[: s.episodes]:
+            for trajectory in played[: s.episodes]:
                 run.append("episodes.jsonl", episode_row(trajectory, step, f"eval-{temperature}", policy, None))
-            wins = row["outcomes"].count("1")
-            accelerator.print(f"step {step}: success {percent(wins, row['n'])} on the {s.eval_split} panel at "
-                              f"temperature {temperature}{'' if label == 'none' else ', skills in the prompt'}")  # fmt: skip
-            if not headline:
-                headline = {"val/success_rate": row["success"], "val/score": row["score"]} | _by_type(row)
-                headline["table"] = table(row)
+            rate = percent(row["outcomes"].count("1"), row["n"])
+            shown = "" if label == "none" else ", skills in the prompt"
+            accelerator.print(f"step {step}: success {rate} on {s.eval_split} at temperature {temperature}{shown}")
+            headline = headline or (eval_metrics(row), table(row))
     return headline
 
 
-def _by_type(row: dict) -> dict[str, float]:
-    kinds = sorted(set(row["types"]))
-    wins = {kind: [o == "1" for t, o in zip(row["types"], row["outcomes"], strict=True) if t == kind] for kind in kinds}
-    return {f"val/{kind}_success_rate": sum(wins[kind]) / len(wins[kind]) for kind in kinds}
+def everywhere(accelerator: Accelerator, items: list) -> list:
+    """The lists of all processes, one behind the other."""
+    return gather_object(items) if accelerator.num_processes > 1 else items
+
+
+def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: Settings, clock: Clock) -> dict:
+    """The log-probs that the method needs; it pays for no other pass. With one optimizer step a batch the ratio is
+    one, and `update` takes old_logp from its own forward pass."""
+    logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
+    if s.mini_rows or s.score == "gap" or s.method == "rlsd":
+        logps["old_logp"] = score(policy.model, batch.rows, s.temperature, s.micro_tokens)
+        clock.lap("old")
+    if s.kl > 0:
+        with reference(policy.model, frozen) as initial:
+            logps["ref_logp"] = score(initial, batch.rows, s.temperature, s.micro_tokens)
+        clock.lap("ref")
+    if teacher:
+        logps["teacher_logp"] = teacher.logp(batch, policy.model, s.temperature, s.micro_tokens)
+        clock.lap("teacher")
+    return logps
 
 
 def train(s: Settings) -> None:
     """A whole run, from its settings to its last checkpoint."""
     accelerator, s, domain, policy = start(s)
-    skills = skill_folder(s.env, policy.lean)
-    provider = None
-    if s.method in NEEDS_TEACHER or s.method in ("skill_grpo", "skill_prompt"):
-        provider = SkillProvider(skills, s.skill, s.skill_noise, s.seed)
-    encode = with_skill(policy, provider) if s.method == "skill_grpo" else None
-    encodings = {"none": None}
-    if s.method in ("skill_grpo", "skill_prompt"):
-        encodings["prompt"] = with_skill(policy, provider)
+    say = accelerator.print
 
-    # tasks, and the folder of the run
+    # tasks
     train_tasks = domain.tasks("train")
     train_tasks = stratified(train_tasks, max(1, round(s.fraction * len(train_tasks))), s.seed)
     eval_tasks = panel(domain, s.eval_split, s.eval_tasks)
     if s.eval_split != "train" and {task.id for task in train_tasks} & {task.id for task in eval_tasks}:
         raise ValueError(f"--eval_split {s.eval_split} shares tasks with the training split")
-    name = (
-        s.run
-        or f"runs/{s.env}-{s.method}{'-tva' if s.tva else ''}-{s.backbone}-s{s.seed}-{time.strftime('%m%d-%H%M%S')}"
-    )
-    s = replace(s, run=broadcast_object_list([name])[0])
-    if accelerator.is_main_process:
-        checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
-    accelerator.wait_for_everyone()
-    run = Run(Path(s.results) / s.run, accelerator.is_main_process)
 
-    # weights: the policy's, the reference's, the teacher's; a resumed run starts from its checkpoint's
-    first, pool = 1, Pool(s.tva_pool)
+    # skills, in training alone: a teacher reads them, or (Skill-GRPO, Skill-Prompt) the acting policy does
+    provider = teacher = encode = None
+    encodings = {"none": None}
+    if s.method in NEEDS_TEACHER or s.method in SKILL_IN_PROMPT:
+        provider = SkillProvider(skill_folder(s.env, policy.lean), s.skill, s.skill_noise, s.seed)
+    if s.method in NEEDS_TEACHER:
+        teacher = Teacher(policy, provider, s.teacher, s.placement, s.ema)
+    if s.method in SKILL_IN_PROMPT:
+        encode = encodings["prompt"] = with_skill(policy, provider)
+
+    # the run's folder; weights and optimizer, a resumed run's from its newest whole checkpoint
+    run, s = open_run(accelerator, s)
     frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
-    teacher = Teacher(policy, provider, s.teacher, s.placement, s.ema) if s.method in NEEDS_TEACHER else None
     found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
     for complaint in complaints:
-        accelerator.print(complaint)
+        say(complaint)
     if found:
         checkpoint.load_weights(found, policy.model)
     optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    state = {"step": 0, "pool": {}}
     if found:
         state = checkpoint.restore(found, policy.model, optimizer)
-        first, pool = state["step"] + 1, Pool(s.tva_pool, state["pool"])
         run.rewind(state["step"])
-        if teacher and teacher.copy is not None and s.teacher == "ema":
+        if s.teacher == "ema" and teacher:
             checkpoint.load_weights(found / "ema", teacher.copy)
-        accelerator.print(f"resumed from {found}")
+        say(f"resumed from {found}")
+    pool = Pool(s.tva_pool, state["pool"])
     model, optimizer = accelerator.prepare(policy.model, optimizer)
 
-    scripted = scripted_rates(domain, eval_tasks)
-    panels = {s.eval_split: {"hash": panel_hash(eval_tasks), "n": len(eval_tasks)},
-              "train": {"hash": panel_hash(train_tasks), "n": len(train_tasks)}}  # fmt: skip
-    extra = {"scripted": scripted, "games": domain.source, "processes": accelerator.num_processes,
-             "skills": provider.fingerprint() if provider else None, "torch_threads": torch.get_num_threads()}  # fmt: skip
-    if accelerator.is_main_process and not found:
-        run.describe(s, panels, extra)
-    accelerator.print(f"run: {run.folder}; panel {panels[s.eval_split]}; expert {100 * scripted['expert']:.1f}, "
-                      f"random search {100 * scripted['random']:.1f}")  # fmt: skip
-    if s.tracker:
-        accelerator.init_trackers(
-            "adrs", config={k: v for k, v in asdict(s).items() if isinstance(v, int | float | str)}
-        )
-
-    stopping = Stop()
-    before = None
+    held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings)
+    panels = {split: {"hash": panel_hash(tasks), "n": len(tasks)}
+              for split, tasks in (("train", train_tasks), (s.eval_split, eval_tasks))}  # fmt: skip
     if not found:
-        before = evaluations(accelerator, policy, domain, s, eval_tasks, scripted, encodings, 0, run)
-        run.append("log.jsonl", {"step": 0} | {k: v for k, v in before.items() if k != "table"})
-    bar = tqdm(
-        range(first, s.steps + 1), desc="train", disable=not (accelerator.is_main_process and sys.stderr.isatty())
-    )
-    after = before
-    for step in bar:
+        skills = provider.fingerprint() if provider else None
+        machine = {"processes": accelerator.num_processes, "threads": torch.get_num_threads()}
+        run.describe(s, panels, {"scripted": held_out.scripted, "games": domain.source, "skills": skills} | machine)
+    scripted = ", ".join(f"{name} {100 * rate:.1f}" for name, rate in held_out.scripted.items())
+    say(f"run: {run.folder}; {len(train_tasks)} training tasks; panel {panels[s.eval_split]}: {scripted}")
+    if s.tracker:
+        accelerator.init_trackers("adrs")
+
+    stopping, before, after = Stop(), None, None
+    if not found:
+        before, shown = evaluations(accelerator, policy, domain, s, held_out, 0, run)
+        run.append("log.jsonl", {"step": 0} | before)
+    quiet = not (accelerator.is_main_process and sys.stderr.isatty())
+    for step in (bar := tqdm(range(state["step"] + 1, s.steps + 1), desc="train", disable=quiet)):
         clock = Clock()
-        trajectories = play_step(accelerator, policy, domain, draw_tasks(train_tasks, s, step), s, step, encode)
+        tasks = draw_tasks(train_tasks, s, step)
+        trajectories = play_step(accelerator, policy, domain, tasks, s, step, encode)
         batch = collate(trajectories, policy.tokenizer.pad_token_id)
         clock.lap("rollout")
-
-        # log-probs: no method pays for a pass that it does not use
-        logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
-        if s.mini_rows or s.score == "gap" or s.method == "rlsd":
-            logps["old_logp"] = score(policy.model, batch.rows, s.temperature, s.micro_tokens)
-            clock.lap("old")
-        if s.kl > 0:
-            with reference(policy.model, frozen) as initial:
-                logps["ref_logp"] = score(initial, batch.rows, s.temperature, s.micro_tokens)
-            clock.lap("ref")
-        if teacher:
-            logps["teacher_logp"] = teacher.logp(batch, policy.model, s.temperature, s.micro_tokens)
-            clock.lap("teacher")
-
+        logps = log_probs(policy, batch, teacher, frozen, s, clock)
         world, mine = gather_world(batch, logps)
         made = credit(s, world, step, pool)
         clock.lap("credit")
-        width = batch.rows.mask.shape[1]
-        metrics = update(accelerator, model, optimizer, s, batch, logps, made.adv[mine, :width])
+        metrics = update(accelerator, model, optimizer, s, batch, logps, made.adv[mine])
         if teacher:
             teacher.follow(policy.model)
         clock.lap("update")
 
-        shares = (
-            gather_object([episode_metrics(trajectories, batch)])
-            if accelerator.num_processes > 1
-            else [episode_metrics(trajectories, batch)]
-        )
-        means = {key: sum(share[key] for share in shares) / len(shares) for key in shares[0]}
-        row = {"step": step} | means | metrics | made.metrics
+        shares = everywhere(accelerator, [episode_metrics(trajectories, batch)])
+        metrics |= {key: sum(share[key] for share in shares) / len(shares) for key in shares[0]} | made.metrics
         stop = stopping.agreed(accelerator)
         last = step == s.steps or stop
         if step % s.eval_every == 0 or last:
-            after = evaluations(accelerator, policy, domain, s, eval_tasks, scripted, encodings, step, run)
-            row |= {key: value for key, value in after.items() if key != "table"}
+            after, shown = evaluations(accelerator, policy, domain, s, held_out, step, run)
+            metrics |= after
             quantities = {"student_logp": world.sampler_logp, "teacher_logp": world.teacher_logp, "gate": made.gate,
                           "term": made.term, "adv": made.adv}  # fmt: skip
             lines = token_rows(world.mask, made.base, quantities, range(mine.start, mine.stop))
             for trajectory in trajectories[: s.episodes]:
                 run.append("episodes.jsonl", episode_row(trajectory, step, "fresh", policy, lines))
             clock.lap("eval")
-        run.append("log.jsonl", row)
-        run.append("timing.jsonl", {"step": step} | {key: round(value, 4) for key, value in clock.seconds.items()})
+        run.append("log.jsonl", {"step": step} | metrics)
+        run.append("timing.jsonl", {"step": step} | clock.seconds)
         if s.tracker:
-            accelerator.log(row, step=step)
-        told = f"success {100 * means['episode/success_rate']:5.1f}  length {means['episode/length/mean']:.1f}  gate {made.metrics.get('tva/gate_mean', math.nan):.3f}"
-        if bar.disable:
-            accelerator.print(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
-        else:
-            bar.set_postfix_str(told)
+            accelerator.log(metrics, step=step)
+        told = f"success {100 * metrics['episode/success_rate']:5.1f}  turns {metrics['episode/length/mean']:.1f}"
+        told += f"  gate {metrics['tva/gate_mean']:.3f}" if "tva/gate_mean" in metrics else ""
+        bar.set_postfix_str(told)
+        if quiet:
+            say(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
         if (step % s.save_every == 0 or last) and accelerator.is_main_process:
-            state = {"pool": pool.values}
-            checkpoint.save(
-                run.folder, step, policy, optimizer, state, teacher.copy if teacher and s.teacher == "ema" else None
-            )
+            ema = teacher.copy if teacher and s.teacher == "ema" else None
+            checkpoint.save(run.folder, step, policy, optimizer, {"pool": pool.values}, ema)
             checkpoint.prune(run.folder, s.keep)
         if stop:
-            accelerator.print(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
+            say(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
             sys.exit(128 + stop)
-    if after:
-        accelerator.print(after["table"])
-    if before and after and s.steps:
-        gain = 100 * (after["val/success_rate"] - before["val/success_rate"])
-        accelerator.print(f"success before {100 * before['val/success_rate']:.1f}, after {100 * after['val/success_rate']:.1f} "
-                          f"({gain:+.1f} points) on {len(eval_tasks)} {s.eval_split} tasks at temperature {s.eval_temperatures[0]}")  # fmt: skip
+
+    if before or after:
+        say(shown)
+    if before and after:
+        old, new = (100 * metrics["val/success_rate"] for metrics in (before, after))
+        told = f"{len(eval_tasks)} {s.eval_split} tasks, temperature {s.eval_temperatures[0]}"
+        say(f"success before {old:.1f}, after {new:.1f} ({new - old:+.1f} points): {told}")
     accelerator.end_training()
 
 

@@ -2,7 +2,7 @@
 
     envs -> [warmstart] -> models/tiny-<env>          then: envs -> rollout -> teacher -> ... -> train
 
-A small Qwen2-shaped transformer with one token a word learns from two demonstrators. With a skill in the system slot
+A small Llama-shaped transformer with one token a word learns from two demonstrators. With a skill in the system slot
 it copies the `guided` player, who knows what the skill says; without one it copies the `novice`, who does not. So the
 policy can use a skill, and has none of its knowledge: the headroom that reinforcement learning is to fill. To learn
 reading rather than facts, half of the guided games are practice games, in which the facts are drawn anew and the
@@ -11,10 +11,26 @@ skill says so. Before anything is saved, `promises` are measured on unseen tasks
     python warmstart.py --env alfworld
 """
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+import argparse
+import json
+import math
+import sys
+import time
+from pathlib import Path
 
-from policy import Policy
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerFast, LlamaConfig, LlamaForCausalLM
+
+import envs
+from envs.base import Domain, Task, View, stratified
+from evaluate import evaluate, percent
+from policy import HERE, Policy, Rows, pad_left, pad_right, token_logp, use_threads
+from rollout import Episode, step_all
+from teacher import SkillProvider, skill_folder, with_skill
 
 CONTROL = ["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
@@ -46,14 +62,14 @@ def tokenizer_of(words: list[str]) -> PreTrainedTokenizerFast:
 def new_policy(words: list[str], width: int, layers: int) -> Policy:
     """A policy with random weights (of torch's current seed)."""
     tokenizer = tokenizer_of(words)
-    config = Qwen2Config(
+    config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
         num_attention_heads=width // 32, num_key_value_heads=width // 32, max_position_embeddings=1024,
         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
     config.lean_prompts = True
-    return Policy(Qwen2ForCausalLM(config).eval(), tokenizer, lean=True)
+    return Policy(LlamaForCausalLM(config).eval(), tokenizer, lean=True)
 
 
 # --------------------------------------------------------------------------------------------- demonstrations
@@ -141,7 +157,8 @@ def teach(policy: Policy, domain: Domain, provider: SkillProvider, args: argpars
         optimizer.zero_grad(set_to_none=True)
         bar.set_postfix_str(f"loss {sum(losses):.3f}")
         if bar.disable or (step + 1) % 200 == 0:
-            print(f"step {step + 1}/{args.steps} loss {sum(losses):.3f} {time.perf_counter() - begun:.0f} s", flush=True)
+            seconds = time.perf_counter() - begun
+            print(f"step {step + 1}/{args.steps} loss {sum(losses):.3f} {seconds:.0f} s", flush=True)
 
 
 # -------------------------------------------------------------------------------------------------- promises
@@ -176,7 +193,9 @@ def promises(policy: Policy, domain: Domain, provider: SkillProvider, count: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--env", required=True, choices=envs.NAMES)
     parser.add_argument("--out", help="folder to write (default models/tiny-<env>)")
     parser.add_argument("--width", type=int, default=128)
@@ -208,7 +227,7 @@ def main() -> None:
     taken = found["target taken"][0] / max(1, found["target taken"][1])
     kept = 0.20 <= without <= 0.30 and with_it >= 0.85 and taken >= 0.95
     if not kept and not args.force:
-        sys.exit("a promise is broken (20-30 % without the skill, at least 85 % with it, at least 95 % taken): not saved")
+        sys.exit("not saved, a promise is broken: 20-30 % without the skill, 85 % with it, 95 % of targets taken")
     out = Path(args.out) if args.out else HERE / "models" / f"tiny-{args.env}"
     policy.model.config.warm_start = {"kept": kept, **found, "command": " ".join(["warmstart.py", *sys.argv[1:]])}
     policy.model.save_pretrained(out)
