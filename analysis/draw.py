@@ -1,0 +1,148 @@
+"""The hand that draws: one style for every figure, readable in grey, and the same bytes each time.
+
+    envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          [analyze]
+
+A method is told apart by its dash pattern and its marker before its colour. Every figure carries a line that says
+what was measured: panel, tasks, temperature, seeds. Left out: what is drawn (figures.py).
+"""
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from analysis.groups import Group, per_task
+from analysis.logs import HEADLINE, Run
+from analysis.stats import bootstrap_mean, wilson
+
+STYLE = {
+    "svg.hashsalt": "adrs",  # with no date in the metadata: the same bytes each time
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.9",
+    "lines.linewidth": 1.4,
+    "legend.frameon": False,
+    "figure.dpi": 100,
+    "savefig.dpi": 130,
+}
+# label: colour (dark to light in grey), dashes, marker
+LOOKS = {
+    "GRPO": ("#7f7f7f", (0, (4, 2)), "s"),
+    "GiGPO": ("#b0781e", (0, (6, 2, 1, 2)), "D"),
+    "SDAR": ("#2a9d8f", (0, (1, 1)), "^"),
+    "ADRS": ("#3a6fd8", (0, (5, 1)), "v"),
+    "ADRS+TVA": ("#111111", "-", "o"),
+    "GiGPO+ADRS": ("#d1495b", (0, (3, 1, 1, 1)), "P"),
+    "GiGPO+ADRS+TVA": ("#7b2d8b", "-", "X"),
+}
+OTHERS = [("#4d4d4d", (0, (2, 1)), "<"), ("#8c564b", (0, (7, 1)), ">"), ("#1f77b4", (0, (1, 2)), "h"),
+          ("#9467bd", (0, (4, 1, 1, 1, 1, 1)), "*"), ("#555500", (0, (8, 2)), "p")]  # fmt: skip
+GREY = "0.72"  # the authors' logs, behind ours
+
+
+def look(name: str, position: int = 0) -> tuple[str, object, str]:
+    """Colour, dashes and marker of a group: fixed for the known labels, by position for others."""
+    return LOOKS.get(name) or OTHERS[position % len(OTHERS)]
+
+
+def canvas(rows: int, columns: int, height: float = 2.5, width: float = 3.4) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes, [rows, columns]."""
+    figure = Figure(figsize=(width * columns, height * rows + 0.9), layout="constrained")
+    figure.get_layout_engine().set(rect=(0, 0.09 / (rows * height / 2.5), 1, 1 - 0.09 / (rows * height / 2.5)))
+    FigureCanvasAgg(figure)
+    return figure, np.array(figure.subplots(rows, columns, squeeze=False))
+
+
+def finish(figure: Figure, said: list[str], legend: Axes | None = None) -> Figure:
+    """Adds the line that says what was measured, and one legend for the whole figure."""
+    if legend is not None:
+        handles, names = legend.get_legend_handles_labels()
+        if handles:
+            legend.legend(handles, names, fontsize=7)
+    figure.text(0.008, 0.006, "\n".join(said), fontsize=6, va="bottom", color="0.25", wrap=True)
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """NAME.svg and NAME.png, byte for byte the same for the same figure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(paths[0], metadata={"Date": None, "Creator": None})
+        figure.savefig(paths[1], metadata={"Software": None})
+    return paths
+
+
+def band(group: Group, temperature: float = HEADLINE) -> tuple[np.ndarray, ...]:
+    """Steps, mean success, low and high in percent, at the steps that all runs of a group were evaluated at."""
+    by_step = [{entry.step: entry for entry in evals} for evals in group.evals(temperature)]
+    steps = sorted(set.intersection(*(set(evals) for evals in by_step))) if by_step else []
+    points = []
+    for step in steps:
+        chosen = [[evals[step]] for evals in by_step]
+        values, n = per_task(chosen), chosen[0][0].n
+        mean = float(np.mean([evals[0].success for evals in chosen]))
+        if values is not None:
+            low, high = bootstrap_mean(values, chosen[0][0].types, resamples=299)
+        elif n and len(chosen) == 1:
+            low, high = wilson(round(mean * n), n)
+        else:
+            low = high = mean
+        points.append((step, 100 * mean, 100 * low, 100 * high))
+    return tuple(np.array(points, float).reshape(-1, 4).T)
+
+
+def success_curve(axes: Axes, group: Group, position: int = 0, temperature: float = HEADLINE) -> None:
+    """Success over steps with its 95 % band."""
+    steps, mean, low, high = band(group, temperature)
+    if not len(steps):
+        return
+    colour, dashes, marker = look(group.name, position)
+    every = max(1, len(steps) // 8)
+    axes.plot(steps, mean, color=colour, ls=dashes, marker=marker, markevery=every, ms=3.5, label=group.name)
+    axes.fill_between(steps, low, high, color=colour, alpha=0.13, lw=0)
+
+
+def metric_curve(axes: Axes, group: Group, metric: str, position: int = 0, window: int = 5) -> None:
+    """A metric over steps: the mean over runs of its running mean over `window` steps; the runs' range as a band."""
+    curves = []
+    for run in group.runs:
+        steps, values = run.series(metric)
+        if len(values) >= window:
+            curves.append(dict(zip(steps[window - 1 :].tolist(), np.convolve(values, np.ones(window) / window, "valid"), strict=True)))
+    shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    if not shared:
+        return
+    values = np.array([[curve[step] for step in shared] for curve in curves])
+    colour, dashes, marker = look(group.name, position)
+    every = max(1, len(shared) // 8)
+    axes.plot(shared, values.mean(0), color=colour, ls=dashes, marker=marker, markevery=every, ms=3.5, label=group.name)
+    if len(values) > 1:
+        axes.fill_between(shared, values.min(0), values.max(0), color=colour, alpha=0.13, lw=0)
+
+
+def grey_line(axes: Axes, run: Run, metric: str, scale: float = 1.0, dashes: object = "-") -> None:
+    """The authors' log of the same quantity, behind ours."""
+    steps, values = run.series(metric)
+    if len(steps):
+        axes.plot(steps, scale * values, color=GREY, lw=1.0, ls=dashes, zorder=0, label=f"authors' log, {run.name}")
+
+
+def said_of(groups: list[Group], what: str = "") -> list[str]:
+    """The lines below a figure: what was measured, on how many tasks, with which seeds, and what is partial."""
+    lines = [what] if what else []
+    for env in sorted({group.env for group in groups}):
+        here = [group for group in groups if group.env == env]
+        entries = [entry for group in here for evals in group.evals() for entry in evals]
+        n = f"{entries[-1].n} episodes an evaluation" if entries else "no evaluation yet"
+        panel = f", {entries[-1].panel} panel {entries[-1].digest}, T={HEADLINE}" if entries and here[0].runs[0].ours else ""
+        seeds = "; ".join(f"{group.name}: {group.seeds}" for group in here)
+        lines.append(f"{env}: n = {n}{panel}. {seeds}.")
+    partial = [text for group in groups for text in group.partial]
+    return lines + (["Partial: " + "; ".join(partial)] if partial else [])
