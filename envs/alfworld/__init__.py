@@ -7,6 +7,7 @@ sight.py and players.py are the scripted players, textworld.py is ALFWorld's own
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +22,26 @@ from envs.base import SPLITS, Task, View, parse_action
 
 WIN = 10.0  # reward of the turn that wins
 REAL_TURNS = 50
+BACKENDS = ("native", "textworld")
 FOLDERS = {"train": "train", "seen": "valid_seen", "unseen": "valid_unseen"}  # our splits in ALFWorld's words
 
 
-class AlfworldEnv:
-    """Plays one game at a time, as envs/base.py asks. A response of the wrong form is played all the same; it is
-    `valid` that tells. `play` is the hidden state, for the expert only."""
+def start_native(task: Task) -> Play:
+    return Play(task.payload if isinstance(task.payload, Game) else task.payload.game())
 
-    def __init__(self, max_turns: int):
+
+class AlfworldEnv:
+    """Plays one game at a time, as envs/base.py asks. A response of the wrong form is played all the same; `valid`
+    tells. `play` is the hidden state, for the expert only; `start` makes it and so chooses the engine."""
+
+    def __init__(self, max_turns: int, start: Callable[[Task], Play] = start_native):
         self.max_turns = max_turns
-        self.turn = 0
-        self.play: Play | None = None
+        self._start = start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Task]) -> tuple[str, dict]:
         """Starts `options["task"]`. Games are deterministic: `seed` is ignored. Raises ValueError naming the file
         where a real game is corrupt."""
-        payload = options["task"].payload
-        self.play = Play(payload if isinstance(payload, Game) else payload.game())
+        self.play = self._start(options["task"])
         self.turn = 0
         return self.play.observation, self._info()
 
@@ -63,7 +67,10 @@ class AlfworldDomain:
     invalid_penalty = 0.1
     stop = ("</action>",)
 
-    def __init__(self, data: str | Path | None, max_turns: int | None = None):
+    def __init__(self, data: str | Path | None, max_turns: int | None = None, backend: str = "native"):
+        if backend not in BACKENDS:
+            raise ValueError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
+        self.backend = backend
         self.source = str(data) if data else "generated"
         self.max_turns = max_turns or (REAL_TURNS if data else rooms.MAX_TURNS)
         self._real = games.find(data) if data else None
@@ -84,7 +91,11 @@ class AlfworldDomain:
         ]
 
     def make(self) -> AlfworldEnv:
-        return AlfworldEnv(self.max_turns)
+        if self.backend == "native":
+            return AlfworldEnv(self.max_turns)
+        from envs.alfworld.textworld import Worker  # an extra; everything else works without
+
+        return AlfworldEnv(self.max_turns, Worker().start)
 
     def prompt(self, view: View, lean: bool) -> str:
         return lean_prompt(view) if lean else full_prompt(view)
@@ -105,6 +116,9 @@ class AlfworldDomain:
         return make_player(kind, rng)
 
 
-def make_domain(data: str | Path | None = None, max_turns: int | None = None) -> AlfworldDomain:
-    """Real games from `data` or, if it is not given, from the folder in $ALFWORLD_DATA; generated ones without."""
-    return AlfworldDomain(data or os.environ.get("ALFWORLD_DATA") or None, max_turns)
+def make_domain(
+    data: str | Path | None = None, max_turns: int | None = None, backend: str = "native"
+) -> AlfworldDomain:
+    """Real games from `data` or, if it is not given, from the folder in $ALFWORLD_DATA; generated ones without.
+    `backend` textworld plays real games through ALFWorld's own engine."""
+    return AlfworldDomain(data or os.environ.get("ALFWORLD_DATA") or None, max_turns, backend)

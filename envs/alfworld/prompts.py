@@ -80,7 +80,7 @@ def brief(observation: str) -> str:
 
 def _words(text: str) -> str:
     """Words, numbers and punctuation, each between single blanks."""
-    return " ".join(re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower()))
+    return " ".join(re.findall(r"[a-z0-9]+(?:/[a-z0-9]+)*|[^\sa-z0-9]", text.lower()))
 
 
 def _grouped(admissible: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ OBJECTS = (  # ALFWorld's, besides those of the generated rooms
     *("soapbottle", "spatula", "spoon", "spraybottle", "statue", "teddybear", "television", "tennisracket"),
     *("tissuebox", "toiletpaper", "tomato", "towel", "vase", "watch", "wateringcan", "window", "winebottle"),
 )
-PROMPT = "task before now can start : ; , . > ' / nothing happens closed took moved done on off at hold normal"
+PROMPT = "task before now can start : ; , . > ' in/on nothing happens closed took moved done on off at hold normal"
 COMMANDS = "go to take from move put open close examine use heat clean cool slice sliced with in inventory look help"
 TASKS = "put a some two clean hot cool cold find them it and look at under the examine with"
 THOUGHTS = "is i take it open wrong put away must be goes in one done more may usually anywhere am not sure try this"
