@@ -20,8 +20,9 @@ NO_CAP = 1_000_000
 CANONICAL_SEED = 233  # upstream's
 HELD_OUT = 500  # goals at the head of a shuffled list that verl-agent and upstream test on
 UPSTREAM_EVAL = 1500  # upstream: 500..1499 are for evaluation, the rest for training
-PER_PRODUCT = 8  # goals by_product keeps of one product; the original has up to 558
-UNSEEN_SHARE, SEEN_SHARE = 0.2, 0.1  # of products, and of the goals of the other products
+PER_PRODUCT = 16  # goals by_product keeps of one product; the original has up to 558
+UNSEEN_EVERY = 5  # by_product holds out every fifth product, sorted by query and hash
+SEEN_SHARE = 0.1  # and so much of the goals of the other products
 TYPES = ("apparel", "footwear", "accessories", "electronics", "home_decor", "beauty_health", "other")
 SCHEMES = ("by_product", "upstream", "verl")
 
@@ -142,8 +143,8 @@ def fraction(text: str) -> float:
 def split_goals(catalogue, scheme: str, seed: int = 0, human: bool = False) -> dict[str, tuple[Stock, Named]]:
     """{train, seen, unseen}: the stock of each split and its (id, goal) pairs, by the scheme:
 
-    by_product  One seed (233) for everybody. unseen: goals of a fifth of the products, by hash of the asin; seen: a
-                tenth of the goals of the other products; train: the rest. At most `PER_PRODUCT` goals of a product.
+    by_product  One seed (233) for everybody. unseen: the goals of every fifth product, sorted by query and hash of
+                the asin; seen: a tenth of the other products' goals; train: the rest. At most 16 goals of a product.
     upstream    One seed (233). unseen: the first 500 goals (upstream's test), seen: the next 1000 (its eval), train:
                 the rest. Goals are option combinations, so most test products also have train goals.
     verl        Leaky, for parity alone. train: verl-agent's first training worker, shuffled with `seed`, from position
@@ -167,13 +168,13 @@ def split_goals(catalogue, scheme: str, seed: int = 0, human: bool = False) -> d
 
 def _by_product(stock: Stock) -> dict[str, tuple[Stock, Named]]:
     parts: dict[str, Named] = {"train": [], "seen": [], "unseen": []}
+    products = sorted({(goal.query, fraction(goal.asin), goal.asin) for goal in stock.goals})
+    held_out = {asin for _, _, asin in products[::UNSEEN_EVERY]}
     for asin, group in itertools.groupby(stock.goals, key=lambda goal: goal.asin):
         named = sorted(((f"{asin}-{i:04d}", goal) for i, goal in enumerate(group)), key=lambda pair: fraction(pair[0]))
-        if fraction(asin) < UNSEEN_SHARE:
-            parts["unseen"] += named[:PER_PRODUCT]
-            continue
         for name, goal in named[:PER_PRODUCT]:
-            parts["seen" if fraction(f"seen {name}") < SEEN_SHARE else "train"].append((name, goal))
+            known = "seen" if fraction(f"seen {name}") < SEEN_SHARE else "train"
+            parts["unseen" if asin in held_out else known].append((name, goal))
     return {split: (stock, goals) for split, goals in parts.items()}
 
 

@@ -11,12 +11,22 @@ that kills the original's process (<a>, more than 1,024 terms) does not. Source:
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from envs.webshop import pages
 from envs.webshop.goals import Goal
 from envs.webshop.pages import BACK, BUY, NEXT, PREV, SUB_PAGES, Page
 from envs.webshop.reward import MODES, reward
 from envs.webshop.search import HITS
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a task plays: its goal, in which catalogue, at which prices (by position, dollars)."""
+
+    catalogue: Any
+    goal: Goal
+    prices: list[float]
 
 
 @dataclass(frozen=True)
@@ -41,14 +51,15 @@ def parse(action: str, mode: str) -> tuple[str, str]:
 
 
 class Shop:
-    """One visit: `start` with a goal and the prices of its stock, then `act` until `done`."""
+    """One visit: `start` with an errand, then `act` until `done`."""
 
-    def __init__(self, catalogue, rules: Rules):
-        self.catalogue, self.rules = catalogue, rules
+    def __init__(self, rules: Rules):
+        self.rules = rules
 
-    def start(self, goal: Goal, prices: list[float], seed: int = 0) -> Page:
+    def start(self, errand: Errand, seed: int = 0) -> Page:
         """Enters the shop at its search page. `seed` draws the products of <r> alone."""
-        self.goal, self.prices, self.random = goal, prices, random.Random(seed)
+        self.catalogue, self.goal, self.prices = errand.catalogue, errand.goal, errand.prices
+        self.random = random.Random(seed)
         self.done, self.reward, self.parts = False, 0.0, {}
         return self._search_page()
 
