@@ -94,8 +94,8 @@ def trust(tva: Tensor, weight: Tensor, tau: float = 2.0, norm: bool = False) -> 
 def token_trust(teacher_logp: Tensor, ref_logp: Tensor, mask: Tensor, tau: float = 2.0) -> Tensor:
     """The level-1 gate, by token: sigmoid(tau * (l_T - l_ref) / std over the batch's tokens)  (Eq. 12): [B, T]."""
     mask = mask.bool()
-    gap = (teacher_logp - ref_logp).where(mask, 0.0)
-    std = gap[mask].std(unbiased=False)
+    gap, count = (teacher_logp - ref_logp).where(mask, 0.0), mask.sum().clamp(min=1)
+    std = ((gap - gap.sum() / count).where(mask, 0.0).square().sum() / count).sqrt()
     return torch.sigmoid(tau * gap / (std + 1e-8)).detach().where(mask, 0.0)
 
 
