@@ -13,6 +13,7 @@ Left out: weights (checkpoint.py). No skill text is written anywhere.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -35,11 +36,19 @@ from settings import Settings
 
 
 class Run:
-    """The folder of a run. Only the first process writes; the lines of a step are written before its checkpoint."""
+    """The folder of a run, locked while it is open.
+    Only the first process writes; the lines of a step are written before its checkpoint."""
 
     def __init__(self, folder: Path, main: bool):
         self.folder, self.main = folder, main
-        self.lock = checkpoint.lock(folder) if main else None
+
+    def __enter__(self) -> "Run":
+        self.lock = checkpoint.lock(self.folder) if self.main else None
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.main:
+            os.close(self.lock)
 
     def append(self, file: str, row: dict) -> None:
         if self.main:

@@ -4,7 +4,8 @@
                                                [settings] serves ^^^^^
 
 A field's help says what it does, its unit, and the paper's value where that differs. Fields that are None depend on
-the model: `resolve` fills them from LAPTOP (the small policies that ship) or PAPER (any other model).
+the model: `resolve` fills them from LAPTOP (the small policies that ship), PAPER (any other model), or TRIAL (any other
+model without CUDA: a few short episodes that show whether everything works).
 """
 
 import sys
@@ -21,6 +22,7 @@ from tva import LEVELS
 DISTILLED = ("sdar", "opsd", "grpo_opsd", "skill_sd")  # methods with a loss of their own (sdar.py)
 NEEDS_TEACHER = ("adrs", "rlsd", *DISTILLED)
 SKILL_IN_PROMPT = ("skill_grpo", "skill_prompt")  # the acting policy reads the skill; evaluated with and without
+EVALUATION_ONLY = ("vanilla", "skill_prompt")
 METHODS = ("none", "vanilla", *SKILL_IN_PROMPT, *NEEDS_TEACHER)
 BACKBONES = ("grpo", "gigpo")
 
@@ -55,13 +57,13 @@ class Settings:
     fraction: float = _(1.0, "share of the training tasks, seeded and stratified by type")
     max_turns: int | None = _(None, "model calls an episode (paper: ALFWorld 50, WebShop 15, search 4)")
     groups: int | None = _(None, "tasks a step (paper 16; search 128)")
-    group_size: int = _(8, "episodes of each task, at least 2")
+    group_size: int | None = _(None, "episodes of each task, at least 2 (paper 8)")
     temperature: float = _(1.0, "of sampling in training")
     max_response: int | None = _(None, "tokens a response (paper 512)")
     # evaluation
     eval_every: int | None = _(None, "steps between evaluations (paper 5)")
     eval_split: str = _("unseen", "panel: unseen, seen or train")
-    eval_tasks: int = _(256, "size of the panel, each task once; 0: the whole split (paper 128 draws)")
+    eval_tasks: int | None = _(None, "size of the panel, each task once; 0: the whole split (paper 128 draws)")
     eval_temperatures: list[float] = field(
         default_factory=lambda: [0.4, 1.0], metadata={"help": "each in turn (paper 0.4)"}
     )
@@ -76,7 +78,7 @@ class Settings:
     entropy: float = _(0.001, "coefficient of the entropy bonus")
     policy_coef: float | None = _(None, "coefficient of the policy loss; 0 for opsd, else 1")
     max_grad_norm: float = _(1.0, "gradient clipping")
-    lora: int | None = _(None, "LoRA rank, 0: full fine-tuning; default 32 on CUDA, else 0")
+    lora: int | None = _(None, "LoRA rank, 0: full fine-tuning; default 32, for the small policies 0")
     dtype: str | None = _(None, "float32 or bfloat16; default bfloat16 on CUDA")
     thinking: bool = _(True, "chat template's thinking mode, where it has one (Qwen3; the paper: off)")
     gradient_checkpointing: bool = _(False, "less memory, one more forward pass")
@@ -126,12 +128,15 @@ PRESETS = {
     "always": {"window_start": 0.0, "window_stop": 1.0},
 }
 LAPTOP = {
-    "steps": 60, "groups": 8, "max_response": 48, "eval_every": 20, "lr": 5e-4, "mini_rows": 0, "micro_tokens": 8192,
+    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 5e-4, "mini_rows": 0, "micro_tokens": 8192,
     "kl": 0.01, "lora": 0, "dtype": "float32",
 }  # fmt: skip
 PAPER = {
     "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,
-    "micro_tokens": 16384, "kl": 0.01,
+    "micro_tokens": 16384, "kl": 0.01, "group_size": 8, "eval_tasks": 256,
+}  # fmt: skip
+TRIAL = {
+    "steps": 1, "groups": 2, "group_size": 2, "eval_tasks": 2, "max_response": 64, "max_turns": 4, "micro_tokens": 2048,
 }  # fmt: skip
 CHOICES = {
     "env": envs.NAMES, "method": METHODS, "backbone": BACKBONES, "level": LEVELS, "join": JOINS, "centre": CENTRES,
@@ -163,10 +168,12 @@ def check(s: Settings) -> None:
     for name, choices in CHOICES.items():
         if getattr(s, name) not in choices:
             raise ValueError(f"--{name} {getattr(s, name)}: unknown, choose one of {', '.join(map(str, choices))}")
-    if s.group_size < 2:
+    if s.group_size is not None and s.group_size < 2:
         raise ValueError(f"--group_size {s.group_size}: a group compares episodes, give at least 2")
     if s.groups is not None and s.groups < 1:
         raise ValueError(f"--groups {s.groups}: give at least 1")
+    if s.method in EVALUATION_ONLY and s.steps:
+        raise ValueError(f"--method {s.method} only evaluates: --steps {s.steps} makes no sense")
     if s.steps is not None and s.steps < 0:
         raise ValueError(f"--steps {s.steps}: give 0 or more")
     if not 0 < s.fraction <= 1:
@@ -187,9 +194,8 @@ def check(s: Settings) -> None:
 
 def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:
     """Fills every None that depends on the model, the device or the environment."""
-    known = dict(LAPTOP if small else PAPER)
-    known |= {} if small else {"lora": 32 if cuda else 0, "dtype": "bfloat16" if cuda else "float32"}
-    known["penalty"], known["max_turns"] = domain.invalid_penalty, domain.max_turns
+    known = {"penalty": domain.invalid_penalty, "max_turns": domain.max_turns} | (LAPTOP if small else PAPER)
+    known |= {} if small else {"lora": 32, "dtype": "bfloat16" if cuda else "float32"}
     known["policy_coef"] = 0.0 if s.method == "opsd" else 1.0
     known["by_std"] = s.backbone == "grpo"
     known["anchor_similarity"] = 0.9 if s.env == "search" else 1.0
@@ -197,7 +203,9 @@ def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:
     known["beta"] = 0.0 if s.method == "grpo_opsd" else 5.0
     if s.env == "search" and not small:
         known |= {"groups": 128, "kl": 0.001}
-    if s.method in ("vanilla", "skill_prompt"):
+    if not small and not cuda:
+        known |= TRIAL
+    if s.method in EVALUATION_ONLY:
         known["steps"] = 0
     empty = {f.name for f in fields(s) if getattr(s, f.name) is None}
     return replace(s, **{name: value for name, value in known.items() if name in empty})

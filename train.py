@@ -90,12 +90,9 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
 
     # The backbone: GRPO compares episodes of one task; GiGPO adds a comparison of turns in one state.
     returns = row_score(w.reward, w.valid, w.episode, s.penalty)
-    mean, std = group_stats(returns, w.group, w.episode, s.group_unit)
-    base = group_advantage(returns, mean, std, s.by_std)
     step_ret = step_returns(w.reward, w.episode, w.turn, s.gamma) - s.penalty * (~w.valid)
     anchor = anchor_groups(w.group, w.anchors, s.anchor_similarity)
-    if s.backbone == "gigpo":
-        base = base + s.omega * step_advantage(step_ret, anchor, s.by_std)
+    base, std = backbone(s, w, returns, step_ret, anchor)
     adv = base[:, None].where(w.mask, 0.0)
 
     # ADRS: on top of it, a token term from the teacher's log-probs, gated by TVA.
@@ -106,9 +103,9 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
             gate, gate_metrics = trust_gate(s, w, returns, step_ret, anchor, pool)
             metrics |= gate_metrics
         if s.credit == "shaped" or s.join == "sum_only":
-            shaped = summed(returns, q_hat, gate, s.eta)
-            base = group_advantage(shaped, *group_stats(shaped, w.group, w.episode, s.group_unit), s.by_std)
-            base = base if s.credit == "shaped" else base.where(std > 0, 0.0)
+            floor = 0.0 if s.credit == "shaped" else 1e-6
+            shaped, _ = backbone(s, w, summed(returns, q_hat, gate, s.eta), step_ret, anchor, floor)
+            base = shaped if s.credit == "shaped" else shaped.where(std > 0, base)
             adv = base[:, None].where(w.mask, 0.0)
         spread = std if s.backbone == "grpo" else _group_max(base.abs(), w.group)
         term = s.eta * token_term(q_hat, gate, w.mask, w.group, s.join)
@@ -137,6 +134,17 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
         "groups/anchor_alone": (anchor.bincount()[anchor] == 1).float().mean().item(),
     }
     return Credit(adv, base, gate, term, metrics)
+
+
+def backbone(
+    s: Settings, w: World, returns: Tensor, step_ret: Tensor, anchor: Tensor, floor: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """A^E, with GiGPO A^E + omega * A^S (Eq. 18), and the spread of the returns in each row's group: both [B]."""
+    mean, std = group_stats(returns, w.group, w.episode, s.group_unit, floor)
+    base = group_advantage(returns, mean, std, s.by_std)
+    if s.backbone == "gigpo":
+        base = base + s.omega * step_advantage(step_ret, anchor, s.by_std)
+    return base, std
 
 
 def _score(s: Settings, w: World, step: int) -> Tensor:
@@ -326,9 +334,10 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
         )
     use_threads(s.threads, accelerator.num_processes)
     name, reason = choose_model(s.model, s.env, cuda)
-    domain = envs.load(s.env, **({} if s.max_turns is None else {"max_turns": s.max_turns}))
+    domain = envs.load(s.env)
     policy = load_policy(name, s.dtype or ("bfloat16" if cuda else "float32"), s.thinking, accelerator.device)
     s = resolve(s, policy.lean, cuda, domain)
+    domain.max_turns = s.max_turns
     if s.lora and not hasattr(policy.model, "peft_config"):
         add_lora(policy, s.lora)
     if s.gradient_checkpointing:
@@ -405,6 +414,14 @@ def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: 
 def train(s: Settings) -> None:
     """A whole run, from its settings to its last checkpoint."""
     accelerator, s, domain, policy = start(s)
+    run, s = open_run(accelerator, s)
+    with run:
+        learn(accelerator, s, domain, policy, run)
+    accelerator.end_training()
+
+
+def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy, run: Run) -> None:
+    """What `train` does inside the run's folder."""
     say = accelerator.print
 
     # tasks
@@ -424,8 +441,7 @@ def train(s: Settings) -> None:
     if s.method in SKILL_IN_PROMPT:
         encode = encodings["prompt"] = with_skill(policy, provider)
 
-    # the run's folder; weights and optimizer, a resumed run's from its newest whole checkpoint
-    run, s = open_run(accelerator, s)
+    # weights and optimizer, a resumed run's from its newest whole checkpoint
     frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
     found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
     for complaint in complaints:
@@ -511,7 +527,6 @@ def train(s: Settings) -> None:
         old, new = (100 * metrics["val/success_rate"] for metrics in (before, after))
         told = f"{len(eval_tasks)} {s.eval_split} tasks, temperature {s.eval_temperatures[0]}"
         say(f"success before {old:.1f}, after {new:.1f} ({new - old:+.1f} points): {told}")
-    accelerator.end_training()
 
 
 if __name__ == "__main__":

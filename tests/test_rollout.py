@@ -130,7 +130,8 @@ def test_collate_by_hand(domain):
     assert batch.rows.response_ids.tolist() == [[6, 7], [8, 0], [1, 0]]
     assert batch.rows.mask.tolist() == [[True, True], [True, False], [True, False]]
     assert batch.reward.tolist() == [0, 10, 0] and batch.valid.tolist() == [True, True, False]
-    assert batch.group.tolist() == [0, 0, 3] and batch.episode.tolist() == [0, 0, 1] and batch.turn.tolist() == [0, 1, 0]
+    assert batch.group.tolist() == [0, 0, 3]
+    assert batch.episode.tolist() == [0, 0, 1] and batch.turn.tolist() == [0, 1, 0]
     assert [task.id for task in batch.tasks] == [one.id, one.id, two.id]
     with pytest.raises(ValueError, match="nothing to train on"):
         collate([], pad=0)
