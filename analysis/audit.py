@@ -5,14 +5,14 @@
     python analyze.py --logs DIR --paper table2.csv
 
 One function a table; `findings` says in sentences what they hold. "At step 150": the paper's training length; a log
-that ends earlier is read at its last evaluation and says so. Left out: how a log is read (foreign.py), whether a
-token term can have acted (forensics.py).
+that ends earlier is read at its last evaluation and says so. Left out: how a log is read (foreign.py), averages over
+question sets (qa.py), seconds and stability (health.py).
 """
 
 import numpy as np
 
 from analysis.foreign import TRAINING, TURNS
-from analysis.forensics import composition, misfits, on_lattice, residual
+from analysis.forensics import composition, misfits
 from analysis.groups import ORDER, label
 from analysis.logs import Eval, Run
 from analysis.paper import DATA, HORIZON, ON_GIGPO, SETS, TYPES, name
@@ -54,7 +54,11 @@ def printed(run: Run, paper: Paper) -> tuple[dict[str, float], str]:
     if kind in ON_GIGPO and env == "alfworld":
         return {"alf_avg": ON_GIGPO[kind]}, "TVA figure"
     row = paper.get((settings["model"], name(kind)), {}) if settings["backbone"] == "grpo" and kind != "ADRS" else {}
-    wanted = {"alfworld": ("alf_avg", *TYPES), "search": ("qa_avg", *SETS), "webshop": ("webshop_success", "webshop_score")}
+    wanted = {
+        "alfworld": ("alf_avg", *TYPES),
+        "search": ("qa_avg", *SETS),
+        "webshop": ("webshop_success", "webshop_score"),
+    }
     return {column: row[column] for column in wanted.get(env, ()) if column in row}, "Table 2"
 
 
@@ -106,17 +110,49 @@ def cells(runs: list[Run], paper: Paper) -> Table:
         gap = NONE if value is None or not evals else signed(100 * evals[-1].success - value)
         alone = {column: row[column] for column in [AVERAGE.get(run.settings["env"])] if column in row}
         matches = [_listed(steps_that_match(run, part)) if part else NONE for part in (alone, row)]
-        rows.append((
-            run.name, run.settings["env"], run.settings["model"], _what(run), NONE if value is None else f"{value:.1f}",
-            source if row else NONE, str(evals[-1].step) if evals else NONE, now, gap, *matches, best(evals),
-            last_three(evals), str(run.evals[-1].step) if run.evals else NONE, rate(run.evals[-1:]), best(run.evals),
-            last_three(run.evals),
-        ))  # fmt: skip
+        rows.append(
+            (
+                run.name,
+                run.settings["env"],
+                run.settings["model"],
+                what(run),
+                NONE if value is None else f"{value:.1f}",
+                source if row else NONE,
+                str(evals[-1].step) if evals else NONE,
+                now,
+                gap,
+                *matches,
+                best(evals),
+                last_three(evals),
+                str(run.evals[-1].step) if run.evals else NONE,
+                rate(run.evals[-1:]),
+                best(run.evals),
+                last_three(run.evals),
+            )
+        )
     if any(run.settings["env"] == "search" for run in runs):
-        notes.append("Search: the logs give means over batches; intervals take them as rates over all 51,713 questions.")
-    heads = ("run", "environment", "model", "method", "printed", "where", "step", "log", "log − printed",
-             "number found at step", "whole row found at", f"best to {TRAINING}", f"last-3 to {TRAINING}", "end", "at the end",
-             "best", "last-3")  # fmt: skip
+        notes.append(
+            "Search: the logs give means over batches; intervals take them as rates over all 51,713 questions."
+        )
+    heads = (
+        "run",
+        "environment",
+        "model",
+        "method",
+        "printed",
+        "where",
+        "step",
+        "log",
+        "log − printed",
+        "number found at step",
+        "whole row found at",
+        f"best to {TRAINING}",
+        f"last-3 to {TRAINING}",
+        "end",
+        "at the end",
+        "best",
+        "last-3",
+    )
     return Table("audit_cells", "what is printed and what the log shows, success in percent", heads, rows, 1, notes)
 
 
@@ -124,7 +160,7 @@ def _listed(steps: list[int]) -> str:
     return ", ".join(map(str, steps[:4])) + ", ..." * (len(steps) > 4) or "none"
 
 
-def _what(run: Run) -> str:
+def what(run: Run) -> str:
     """The method, and what is unusual about the run."""
     settings = run.settings
     extra = [f"{100 * settings['fraction']:.0f} % of tasks"] * (settings["fraction"] < 1)
@@ -149,8 +185,15 @@ def types(runs: list[Run], paper: Paper) -> Table:
             low, high = (100 * x for x in wilson(round(value / 100 * n), n)) if n else (None, None)
             shown = Measure(value, low, high, f"of {n}" if n else "")
             said = row.get(column)
-            rows.append((run.name, column, NONE if said is None else f"{said:.1f}", shown,
-                         NONE if said is None else signed(value - said)))  # fmt: skip
+            rows.append(
+                (
+                    run.name,
+                    column,
+                    NONE if said is None else f"{said:.1f}",
+                    shown,
+                    NONE if said is None else signed(value - said),
+                )
+            )
     heads = ("run", "column", "printed", f"log at {TRAINING}", "log − printed")
     return Table("audit_types", "the columns of Table 2 and the logs, percent", heads, rows, 2)
 
@@ -159,12 +202,24 @@ def panels(runs: list[Run], paper: Paper) -> Table:
     """Which ALFWorld rows of Table 2 can have been measured on the panel that all logs had at step 150."""
     panel = composition(runs, TRAINING)
     if panel is None:
-        return Table("audit_panels", "validation panel at step 150", ("model", "method", "misfits"), [], 2,
-                     ["The logs do not determine how many episodes of each type a validation had."])  # fmt: skip
+        return Table(
+            "audit_panels",
+            "validation panel at step 150",
+            ("model", "method", "misfits"),
+            [],
+            2,
+            ["The logs do not determine how many episodes of each type a validation had."],
+        )
     rows = [(model, method, ", ".join(misfits(row, panel)) or "fits") for (model, method), row in paper.items()]
     said = ", ".join(f"{column} {panel[kind]}" for column, kind in TYPES.items())
-    return Table("audit_panels", "columns that do not fit the validation panel of step 150", ("model", "method", "misfits"),
-                 rows, 2, [f"Episodes by type, from the rates of all runs at step {TRAINING}: {said}."])  # fmt: skip
+    return Table(
+        "audit_panels",
+        "columns that do not fit the validation panel of step 150",
+        ("model", "method", "misfits"),
+        rows,
+        2,
+        [f"Episodes by type, from the rates of all runs at step {TRAINING}: {said}."],
+    )
 
 
 def pairs(runs: list[Run], paper: Paper) -> Table:
@@ -176,7 +231,7 @@ def pairs(runs: list[Run], paper: Paper) -> Table:
         for other in whole:
             if _challenges(one, other):
                 rival = at_training_end(other)[-1]
-                found.append((one, f"{_what(other)} ({other.name})", rival.success, rival.n))
+                found.append((one, f"{what(other)} ({other.name})", rival.success, rival.n))
         usual = one.settings["max_turns"] == TURNS.get(one.settings["env"])
         for method in ("GRPO", "SDAR") if label(one.settings).startswith("ADRS") and usual else ():
             value = paper.get((one.settings["model"], method), {}).get(AVERAGE.get(one.settings["env"]))
@@ -191,75 +246,49 @@ def pairs(runs: list[Run], paper: Paper) -> Table:
     for (one, said, theirs, _), (ends, p), q in zip(found, tests, holm([p for _, p in tests]), strict=True):
         mine = at_training_end(one)[-1].success
         gap = Measure(100 * (mine - theirs), 100 * ends[0], 100 * ends[1])
-        rows.append((f"{_what(one)} ({one.name})", said, one.settings["env"], one.settings["model"], f"{100 * mine:.1f}",
-                     f"{100 * theirs:.1f}", gap, chance(p), chance(q), "differs" if q < 0.05 else "within noise"))  # fmt: skip
-    heads = ("log", "against", "environment", "model", "success", "its success", "difference, points", "p", "p, Holm", "verdict")
-    notes = [f"{len(rows)} comparisons in one family; one run each, so that a verdict is about episodes, not seeds. Search "
-             "rates are means over batches, and a printed rival is taken as a rate of the same number of episodes."]  # fmt: skip
+        rows.append(
+            (
+                f"{what(one)} ({one.name})",
+                said,
+                one.settings["env"],
+                one.settings["model"],
+                f"{100 * mine:.1f}",
+                f"{100 * theirs:.1f}",
+                gap,
+                chance(p),
+                chance(q),
+                "differs" if q < 0.05 else "within noise",
+            )
+        )
+    heads = (
+        "log",
+        "against",
+        "environment",
+        "model",
+        "success",
+        "its success",
+        "difference, points",
+        "p",
+        "p, Holm",
+        "verdict",
+    )
+    notes = [
+        f"{len(rows)} comparisons in one family; one run each, so that a verdict is about episodes, not seeds. Search "
+        "rates are means over batches, and a printed rival is taken as a rate of the same number of episodes."
+    ]
     return Table("audit_pairs", f"differences at step {TRAINING}", heads, rows, 2, notes)
 
 
 def _challenges(one: Run, other: Run) -> bool:
     """Whether `one` is the newer method of two that were run on the same cell; of equal methods, the later file."""
     same = all(one.settings[key] == other.settings[key] for key in ("env", "model", "max_turns"))
-    places = [(ORDER.index(label(run.settings)) if label(run.settings) in ORDER else 99, str(run.path)) for run in (one, other)]
+    places = [
+        (ORDER.index(label(run.settings)) if label(run.settings) in ORDER else 99, str(run.path))
+        for run in (one, other)
+    ]
     return same and places[0] > places[1]
 
 
-def cost(runs: list[Run]) -> Table:
-    """Seconds of a step, and the teacher's share: of all seconds, and with evaluation left out."""
-    rows = []
-    for run in runs:
-        both = [row for row in run.log if "time/step_s" in row]
-        if not both:
-            continue
-        step, test = (np.mean([row.get(key, 0.0) for row in both]) for key in ("time/step_s", "time/eval_s"))
-        phases = [np.mean([row.get(f"time/{phase}_s", 0.0) for row in both]) for phase in ("rollout", "old", "ref", "update")]
-        teacher = np.mean([row.get("time/teacher_s", 0.0) for row in both])
-        share = [f"{100 * teacher / of:.1f}" if teacher else NONE for of in (step, step - test)]
-        rows.append((run.name, _what(run), f"{step:.0f}", f"{test:.0f}", *(f"{value:.0f}" for value in phases),
-                     f"{teacher:.1f}" if teacher else NONE, *share))  # fmt: skip
-    heads = ("run", "method", "step, s", "of it evaluation", "rollout", "old", "ref", "update", "teacher, s",
-             "teacher, % of step", "without evaluation")  # fmt: skip
-    return Table("audit_cost", "mean seconds of a step", heads, rows)
-
-
-def training(runs: list[Run]) -> Table:
-    """Entropy, KL to the start, valid actions and response length over a run: what an unstable run shows first."""
-    rows = []
-    for run in runs:
-        entropy, kl = run.series("actor/entropy_loss")[1], run.series("actor/kl_loss")[1]
-        valid, length = run.series("episode/valid_action_ratio")[1], run.series("response_length/mean")[1]
-        if not len(entropy):
-            continue
-        rows.append((
-            run.name, _what(run), f"{entropy[0]:.2f}", f"{entropy[:20][-1]:.2f}", f"{entropy.max():.2f}",
-            f"{entropy[-1]:.2f}", "explodes" if entropy.max() > 3 * entropy[0] else "bounded",
-            f"{kl[:TRAINING][-10:].mean():.2f}" if len(kl) else NONE, f"{kl.max():.2f}" if len(kl) else NONE,
-            f"{valid[-10:].mean():.2f}" if len(valid) else NONE,
-            f"{length[:10].mean():.0f} to {length[-10:].mean():.0f}" if len(length) else NONE,
-        ))  # fmt: skip
-    heads = ("run", "method", "entropy at first", "at step 20", "highest", "last", "entropy", f"KL to {TRAINING}",
-             "highest KL", "valid actions", "response tokens")  # fmt: skip
-    notes = ["Entropy in nats a token; 'explodes': above three times its first value. KL and valid actions: means of ten steps."]
-    return Table("audit_training", "how stable training was", heads, rows, 1, notes)
-
-
-def term(runs: list[Run]) -> Table:
-    """Can a token term have been added? Shares of the extreme advantages that lie where plain GRPO puts them."""
-    rows = []
-    for run in runs:
-        off, shares = residual(run), on_lattice(run)
-        for steps, count, share, chance in shares:
-            verdict = "plain GRPO" if share > 0.5 else ("something added" if share < 5 * chance else "mixed")
-            rows.append((run.name, _what(run), steps, str(count), f"{100 * share:.0f}", f"{100 * chance:.1f}", verdict,
-                         NONE if off is None else f"{off:.0e}"))  # fmt: skip
-    heads = ("run", "method", "steps", "values", "on the lattice, %", "by chance, %", "looks like", "largest residual")
-    notes = ["Residual: the largest difference between the shaped reward and the environment's. A centred term sums to "
-             "zero over a row, so that what is left is float noise."]  # fmt: skip
-    return Table("audit_term", "is there a token term in the advantages?", heads, rows, 3, notes)
-
-
 def tables(runs: list[Run], paper: Paper) -> list[Table]:
-    """Every table of the audit but those about question sets (qa.py)."""
-    return [cells(runs, paper), types(runs, paper), panels(runs, paper), pairs(runs, paper), cost(runs), training(runs), term(runs)]
+    """The tables about success on ALFWorld and WebShop, and the search average."""
+    return [cells(runs, paper), types(runs, paper), panels(runs, paper), pairs(runs, paper)]

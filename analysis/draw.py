@@ -6,6 +6,8 @@ A method is told apart by its dash pattern and its marker before its colour. Eve
 what was measured: panel, tasks, temperature, seeds. Left out: what is drawn (figures.py).
 """
 
+import itertools
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -41,31 +43,53 @@ LOOKS = {
     "GiGPO+ADRS": ("#d1495b", (0, (3, 1, 1, 1)), "P"),
     "GiGPO+ADRS+TVA": ("#7b2d8b", "-", "X"),
 }
-OTHERS = [("#4d4d4d", (0, (2, 1)), "<"), ("#8c564b", (0, (7, 1)), ">"), ("#1f77b4", (0, (1, 2)), "h"),
-          ("#9467bd", (0, (4, 1, 1, 1, 1, 1)), "*"), ("#555500", (0, (8, 2)), "p")]  # fmt: skip
+OTHERS = [
+    ("#4d4d4d", (0, (2, 1)), "<"),
+    ("#8c564b", (0, (7, 1)), ">"),
+    ("#1f77b4", (0, (1, 2)), "h"),
+    ("#9467bd", (0, (4, 1, 1, 1, 1, 1)), "*"),
+    ("#555500", (0, (8, 2)), "p"),
+]
 GREY = "0.72"  # the authors' logs, behind ours
 
 
-def look(name: str, position: int = 0) -> tuple[str, object, str]:
-    """Colour, dashes and marker of a group: fixed for the known labels, by position for others."""
-    return LOOKS.get(name) or OTHERS[position % len(OTHERS)]
+Look = tuple[str, object, str]  # colour, dashes, marker
+
+
+def looks(names: list[str]) -> list[Look]:
+    """A look for each label: its own for the first time that a known one comes, one of OTHERS for all the rest."""
+    out, others = [], itertools.cycle(OTHERS)
+    for position, name in enumerate(names):
+        out.append(LOOKS[name] if name in LOOKS and name not in names[:position] else next(others))
+    return out
+
+
+def dressed(groups: list[Group]) -> list[tuple[Group, Look]]:
+    """Groups with their looks."""
+    return list(zip(groups, looks([group.label for group in groups]), strict=True))
+
+
+def short(model: object) -> str:
+    """A model's name without its folder or owner."""
+    return str(model).rstrip("/").split("/")[-1]
 
 
 def canvas(rows: int, columns: int, height: float = 2.5, width: float = 3.4) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes, [rows, columns]."""
-    figure = Figure(figsize=(width * columns, height * rows + 0.9), layout="constrained")
-    figure.get_layout_engine().set(rect=(0, 0.09 / (rows * height / 2.5), 1, 1 - 0.09 / (rows * height / 2.5)))
+    """A figure and its axes, [rows, columns]; `height` and `width` of one of them in inches."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, np.array(figure.subplots(rows, columns, squeeze=False))
 
 
-def finish(figure: Figure, said: list[str], legend: Axes | None = None) -> Figure:
-    """Adds the line that says what was measured, and one legend for the whole figure."""
-    if legend is not None:
-        handles, names = legend.get_legend_handles_labels()
-        if handles:
-            legend.legend(handles, names, fontsize=7)
-    figure.text(0.008, 0.006, "\n".join(said), fontsize=6, va="bottom", color="0.25", wrap=True)
+def finish(figure: Figure, said: list[str]) -> Figure:
+    """Adds, below the axes, the lines that say what was measured."""
+    width, height = figure.get_size_inches()
+    lines = [part for line in said for part in textwrap.wrap(line, int(width * 20))]
+    below = 0.1 + 0.105 * len(lines)
+    figure.set_size_inches(width, height + below)
+    share = below / (height + below)
+    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
+    figure.text(0.04 / width, 0.04 / (height + below), "\n".join(lines), fontsize=6, va="bottom", color="0.25")
     return figure
 
 
@@ -79,9 +103,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def band(group: Group, temperature: float = HEADLINE) -> tuple[np.ndarray, ...]:
+def band(group: Group) -> tuple[np.ndarray, ...]:
     """Steps, mean success, low and high in percent, at the steps that all runs of a group were evaluated at."""
-    by_step = [{entry.step: entry for entry in evals} for evals in group.evals(temperature)]
+    by_step = [{entry.step: entry for entry in evals} for evals in group.evals()]
     steps = sorted(set.intersection(*(set(evals) for evals in by_step))) if by_step else []
     points = []
     for step in steps:
@@ -98,29 +122,37 @@ def band(group: Group, temperature: float = HEADLINE) -> tuple[np.ndarray, ...]:
     return tuple(np.array(points, float).reshape(-1, 4).T)
 
 
-def success_curve(axes: Axes, group: Group, position: int = 0, temperature: float = HEADLINE) -> None:
+def success_curve(axes: Axes, group: Group, look: Look) -> None:
     """Success over steps with its 95 % band."""
-    steps, mean, low, high = band(group, temperature)
+    steps, mean, low, high = band(group)
     if not len(steps):
         return
-    colour, dashes, marker = look(group.name, position)
+    colour, dashes, marker = look
     every = max(1, len(steps) // 8)
     axes.plot(steps, mean, color=colour, ls=dashes, marker=marker, markevery=every, ms=3.5, label=group.name)
     axes.fill_between(steps, low, high, color=colour, alpha=0.13, lw=0)
 
 
-def metric_curve(axes: Axes, group: Group, metric: str, position: int = 0, window: int = 5) -> None:
+def metric_curve(axes: Axes, group: Group, metric: str, look: Look, window: int = 5) -> None:
     """A metric over steps: the mean over runs of its running mean over `window` steps; the runs' range as a band."""
     curves = []
     for run in group.runs:
         steps, values = run.series(metric)
         if len(values) >= window:
-            curves.append(dict(zip(steps[window - 1 :].tolist(), np.convolve(values, np.ones(window) / window, "valid"), strict=True)))
+            curves.append(
+                dict(
+                    zip(
+                        steps[window - 1 :].tolist(),
+                        np.convolve(values, np.ones(window) / window, "valid"),
+                        strict=True,
+                    )
+                )
+            )
     shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     if not shared:
         return
     values = np.array([[curve[step] for step in shared] for curve in curves])
-    colour, dashes, marker = look(group.name, position)
+    colour, dashes, marker = look
     every = max(1, len(shared) // 8)
     axes.plot(shared, values.mean(0), color=colour, ls=dashes, marker=marker, markevery=every, ms=3.5, label=group.name)
     if len(values) > 1:
@@ -141,7 +173,11 @@ def said_of(groups: list[Group], what: str = "") -> list[str]:
         here = [group for group in groups if group.env == env]
         entries = [entry for group in here for evals in group.evals() for entry in evals]
         n = f"{entries[-1].n} episodes an evaluation" if entries else "no evaluation yet"
-        panel = f", {entries[-1].panel} panel {entries[-1].digest}, T={HEADLINE}" if entries and here[0].runs[0].ours else ""
+        panel = (
+            f", {entries[-1].panel} panel {entries[-1].digest}, T={HEADLINE}"
+            if entries and here[0].runs[0].ours
+            else ""
+        )
         seeds = "; ".join(f"{group.name}: {group.seeds}" for group in here)
         lines.append(f"{env}: n = {n}{panel}. {seeds}.")
     partial = [text for group in groups for text in group.partial]

@@ -6,9 +6,10 @@ Every number in a sentence is computed here from logs and printed table; nothing
 hold the same in full (audit.py, qa.py).
 """
 
-from analysis import forensics, qa
+from analysis import qa
 from analysis.audit import AVERAGE, Paper, at_training_end, best, last_three, printed, rate, steps_that_match
 from analysis.foreign import TRAINING, TURNS
+from analysis.forensics import on_lattice
 from analysis.groups import label
 from analysis.logs import Run
 from analysis.paper import name
@@ -17,7 +18,14 @@ from analysis.render import signed
 
 def findings(runs: list[Run], paper: Paper) -> list[str]:
     """The audit in sentences."""
-    return [*_cells(runs, paper), *_gains(runs, paper), *_questions(paper), *_teacher(runs), *_training(runs), *_term(runs)]
+    return [
+        *_cells(runs, paper),
+        *_gains(runs, paper),
+        *_questions(paper),
+        *_teacher(runs),
+        *_training(runs),
+        *_term(runs),
+    ]
 
 
 def _cells(runs: list[Run], paper: Paper) -> list[str]:
@@ -31,18 +39,26 @@ def _cells(runs: list[Run], paper: Paper) -> list[str]:
             continue
         shown = f"{rate(evals[-1:])} at step {evals[-1].step}"
         if column not in row:
-            out.append(f"{run.name} ({_short(run)}): no printed number; log {shown}, best {best(evals)}, last-3 "
-                       f"{last_three(evals)}.")  # fmt: skip
+            out.append(
+                f"{run.name} ({_short(run)}): no printed number; log {shown}, best {best(evals)}, last-3 "
+                f"{last_three(evals)}."
+            )
             continue
         found, whole = steps_that_match(run, {column: row[column]}), steps_that_match(run, row)
         gap = 100 * evals[-1].success - row[column]
         if evals[-1].step in found:
             continue
         steps = ", ".join(map(str, (whole or found)[:3]))
-        kind = "the printed number" if len(row) == 1 else ("the whole printed row" if whole else "the number but not its row")
+        kind = (
+            "the printed number"
+            if len(row) == 1
+            else ("the whole printed row" if whole else "the number but not its row")
+        )
         where = f"step {steps} shows {kind}" if found else "no step shows it"
-        out.append(f"{run.name} ({_short(run)}): printed {row[column]:.1f} ({source}), log {shown} ({signed(gap)}); {where}; "
-                   f"last-3 {last_three(evals)}.")  # fmt: skip
+        out.append(
+            f"{run.name} ({_short(run)}): printed {row[column]:.1f} ({source}), log {shown} ({signed(gap)}); {where}; "
+            f"last-3 {last_three(evals)}."
+        )
     return out
 
 
@@ -63,9 +79,11 @@ def _gains(runs: list[Run], paper: Paper) -> list[str]:
         usual = run.settings["fraction"] == 1 and run.settings["max_turns"] == TURNS.get(run.settings["env"])
         if name(label(run.settings)) == "GRPO" and usual and evals and top is not None and base is not None:
             own = 100 * evals[-1].success
-            out.append(f"{run.settings['env']}, {run.settings['model']}: the printed gain of ADRS over GRPO is "
-                       f"{signed(top - base)} ({top:.1f} over {base:.1f}); over the authors' own GRPO log ({own:.1f} at step "
-                       f"{evals[-1].step}) it is {signed(top - own)}.")  # fmt: skip
+            out.append(
+                f"{run.settings['env']}, {run.settings['model']}: the printed gain of ADRS over GRPO is "
+                f"{signed(top - base)} ({top:.1f} over {base:.1f}); over the authors' own GRPO log ({own:.1f} at step "
+                f"{evals[-1].step}) it is {signed(top - own)}."
+            )
     return out
 
 
@@ -75,11 +93,12 @@ def _questions(paper: Paper) -> list[str]:
         top, base = paper.get((model, "ADRS")), paper.get((model, "GRPO"))
         if top and base:
             kind = qa.footing(base["bamboogle"])
+            gains = (top["qa_avg"] - base["qa_avg"], *(f(top) - f(base) for f in (qa.on_batch_footing, qa.micro)))
             out.append(
-                f"search, {model}: ADRS prints {top['qa_avg']:.1f}, the macro average of its columns is {qa.macro(top):.1f}, "
-                f"the micro average {qa.micro(top):.1f}; GRPO's Bamboogle {base['bamboogle']:.1f} is {kind[0] if kind else '?'}. "
-                f"Gain as printed {signed(top['qa_avg'] - base['qa_avg'])}, both macro with Bamboogle as (x + 100) / 2 "
-                f"{signed(qa.on_batch_footing(top) - qa.on_batch_footing(base))}, both micro {signed(qa.micro(top) - qa.micro(base))}."
+                f"search, {model}: ADRS prints {top['qa_avg']:.1f}, the macro average of its columns is "
+                f"{qa.macro(top):.1f}, the micro average {qa.micro(top):.1f}; GRPO's Bamboogle "
+                f"{base['bamboogle']:.1f} is {kind[0] if kind else '?'}. Gain as printed {signed(gains[0])}, both "
+                f"macro with Bamboogle as (x + 100) / 2 {signed(gains[1])}, both micro {signed(gains[2])}."
             )
     return out
 
@@ -92,7 +111,8 @@ def _teacher(runs: list[Run]) -> list[str]:
             shares.append(100 * teacher.mean() / seconds.mean())
     if not shares:
         return []
-    return [f"The teacher's forward pass takes {min(shares):.1f} to {max(shares):.1f} % of the step time ({len(shares)} runs)."]
+    low, high = min(shares), max(shares)
+    return [f"The teacher's forward pass takes {low:.1f} to {high:.1f} % of the step time ({len(shares)} runs)."]
 
 
 def _training(runs: list[Run]) -> list[str]:
@@ -109,14 +129,17 @@ def _term(runs: list[Run]) -> list[str]:
     """Which ADRS runs show a token term in the extreme advantages, and when."""
     with_term, without = [], []
     for run in runs:
-        shares = forensics.on_lattice(run)
+        shares = on_lattice(run)
         if not label(run.settings).startswith("ADRS") or not shares:
             continue
         moved = [steps for steps, _, share, chance in shares if share < 5 * chance]
         (with_term if moved else without).append(f"{run.name} (steps {', '.join(moved)})" if moved else run.name)
     out = []
     if without:
-        out.append(f"No token term shows in the advantages of {len(without)} ADRS runs, which look like plain GRPO: {', '.join(without)}.")
+        out.append(
+            f"No token term shows in the advantages of {len(without)} ADRS runs, which look like plain GRPO: "
+            f"{', '.join(without)}."
+        )
     if with_term:
         out.append(f"Something is added to the advantages of {len(with_term)} ADRS runs: {'; '.join(with_term)}.")
     return out

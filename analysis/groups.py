@@ -7,6 +7,7 @@ last-3 and best evaluations. Numbers of different panels never meet: `one_panel`
 intervals and tests (stats.py).
 """
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -29,11 +30,38 @@ NAMES = {  # --method, as tables print it
     "vanilla": "Vanilla",
 }
 BACKBONES = {"grpo": "GRPO", "gigpo": "GiGPO"}
-ORDER = ("Vanilla", "Skill-Prompt*", "OPSD", "GRPO", "Skill-GRPO", "Skill-GRPO*", "GRPO+OPSD", "Skill-SD", "RLSD",
-         "GiGPO", "SDAR", "GiGPO+SDAR", "ADRS", "ADRS+TVA", "GiGPO+ADRS", "GiGPO+ADRS+TVA")  # fmt: skip
+ORDER = (
+    "Vanilla",
+    "Skill-Prompt*",
+    "OPSD",
+    "GRPO",
+    "Skill-GRPO",
+    "Skill-GRPO*",
+    "GRPO+OPSD",
+    "Skill-SD",
+    "RLSD",
+    "GiGPO",
+    "SDAR",
+    "GiGPO+SDAR",
+    "ADRS",
+    "ADRS+TVA",
+    "GiGPO+ADRS",
+    "GiGPO+ADRS+TVA",
+)
 # Settings in which the runs of a group may differ: they name or place a run, or share out its work.
-NOT_A_SETTING = {"seed", "run", "results", "resume", "overwrite", "threads", "tracker", "save_every", "keep",
-                 "episodes", "micro_tokens"}  # fmt: skip
+NOT_A_SETTING = {
+    "seed",
+    "run",
+    "results",
+    "resume",
+    "overwrite",
+    "threads",
+    "tracker",
+    "save_every",
+    "keep",
+    "episodes",
+    "micro_tokens",
+}
 WHERE = ("final", "last-3", "best")
 
 
@@ -111,7 +139,7 @@ def groups(runs: Iterable[Run]) -> list[Group]:
     classes: dict[tuple[str, str], list[list[Run]]] = {}
     for members in found.values():
         members.sort(key=lambda run: (int(run.settings.get("seed") or 0), str(run.path)))
-        for one, other in zip(members, members[1:], strict=False):
+        for one, other in itertools.pairwise(members):
             if one.settings.get("seed") == other.settings.get("seed"):
                 raise LogError(f"{one.path} and {other.path} have the same settings and seed: remove one of them")
         settings = members[0].settings
@@ -161,7 +189,9 @@ def _place(group: Group) -> tuple:
 def one_panel(members: Iterable[Group], temperature: float = HEADLINE) -> Eval | None:
     """Any evaluation of these groups, after checking that all were made on the panel of that one. Raises LogError."""
     first = None
-    for run, entry in ((r, e) for g in members for r, evals in zip(g.runs, g.evals(temperature), strict=True) for e in evals):
+    for run, entry in (
+        (r, e) for g in members for r, evals in zip(g.runs, g.evals(temperature), strict=True) for e in evals
+    ):
         if first is None:
             first = run, entry
         elif (entry.digest, entry.n, entry.types) != (first[1].digest, first[1].n, first[1].types) and run.ours:

@@ -2,14 +2,13 @@
 
     envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          [analyze]
 
-A folder with a config.json is a run of ours: log.jsonl, timing.jsonl, eval.jsonl, episodes.jsonl. Any other *.jsonl is a log that
-someone else wrote (foreign.py), and goes through the same `read_log`. A bad line is one error that names file and
-line. Only a last line that was cut while being written (no newline ends it) is left out, and `Run.notes` says so.
-Left out: statistics, and what is compared with what (groups.py).
+A folder with a config.json is a run of ours: log.jsonl, timing.jsonl, eval.jsonl, episodes.jsonl. Any other *.jsonl is
+a log that someone else wrote (foreign.py), and goes through the same `read_log`. A bad line is one error that names
+file and line. Only a last line that was cut while being written (no newline ends it) is left out, and `Run.notes` says
+so. Left out: statistics, and what is compared with what (groups.py).
 """
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -142,7 +141,7 @@ def read_log(path: Path) -> tuple[list[dict], list[str]]:
         row = {}
         for metric, value in line.items():
             metric = ALIASES.get(metric, metric)
-            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            if value is None or (isinstance(value, int | float) and not _finite(value)):
                 holes.setdefault(metric, []).append(where)
             elif not isinstance(value, int | float):
                 raise LogError(f"{where}: {metric} is {str(value)[:40]!r}, a number is needed")
@@ -218,9 +217,15 @@ def _check_turn(turn: dict, where: str) -> None:
     for key, values in lists.items():
         if len(values) != len(lists["tokens"]):
             raise LogError(f"{where}: {len(values)} {key} for {len(lists['tokens'])} tokens")
-        wanted = str if key == "tokens" else int | float
-        if not all(isinstance(value, wanted) and value == value for value in values):
-            raise LogError(f"{where}: {key} holds something that is not a {'text' if key == 'tokens' else 'number'}")
+        bad = [v for v in values if not (isinstance(v, str) if key == "tokens" else _finite(v))]
+        if bad:
+            raise LogError(
+                f"{where}: {key} holds {str(bad[0])[:40]!r}, a {'text' if key == 'tokens' else 'number'} is needed"
+            )
+
+
+def _finite(value) -> bool:
+    return isinstance(value, int | float) and -1e300 < value < 1e300
 
 
 def read_episodes(path: Path) -> tuple[list[dict], list[str]]:

@@ -66,8 +66,11 @@ def by_question(row: dict[str, float]) -> float:
 def averages(runs: list[Run], paper: Paper) -> Table:
     """Every printed average beside the macro and the micro average of its own columns, and beside macro averages with
     Bamboogle on one footing."""
-    overall = {(run.settings["model"], name(label(run.settings))): 100 * at_training_end(run)[-1].success
-               for run in runs if run.settings["env"] == "search" and at_training_end(run)}  # fmt: skip
+    overall = {
+        (run.settings["model"], name(label(run.settings))): 100 * at_training_end(run)[-1].success
+        for run in runs
+        if run.settings["env"] == "search" and at_training_end(run)
+    }
     rows = []
     for (model, method), row in paper.items():
         said = []
@@ -76,13 +79,42 @@ def averages(runs: list[Run], paper: Paper) -> Table:
         if abs(overall.get((model, method), -1.0) - row["qa_avg"]) <= NEAR:
             said.append("success over all questions")
         kind = footing(row["bamboogle"])
-        rows.append((model, method, f"{row['qa_avg']:.1f}", f"{macro(row):.1f}", f"{micro(row):.1f}",
-                     " and ".join(said) or "neither", f"{row['bamboogle']:.1f}", kind[0] if kind else "?",
-                     f"{kind[1]:.1f}" if kind else "?", f"{on_batch_footing(row):.1f}", f"{by_question(row):.1f}"))  # fmt: skip
-    heads = ("model", "method", "printed average", "macro", "micro", "printed is", "Bamboogle", "is", "by question",
-             "macro, all (x + 100) / 2", "macro, by question")  # fmt: skip
-    return Table("audit_qa", "averages over the seven question sets, percent", heads, rows, 2,
-                 ["x: share of right answers among Bamboogle's questions. Micro: weighted with the questions of a set."])  # fmt: skip
+        rows.append(
+            (
+                model,
+                method,
+                f"{row['qa_avg']:.1f}",
+                f"{macro(row):.1f}",
+                f"{micro(row):.1f}",
+                " and ".join(said) or "neither",
+                f"{row['bamboogle']:.1f}",
+                kind[0] if kind else "?",
+                f"{kind[1]:.1f}" if kind else "?",
+                f"{on_batch_footing(row):.1f}",
+                f"{by_question(row):.1f}",
+            )
+        )
+    heads = (
+        "model",
+        "method",
+        "printed average",
+        "macro",
+        "micro",
+        "printed is",
+        "Bamboogle",
+        "is",
+        "by question",
+        "macro, all (x + 100) / 2",
+        "macro, by question",
+    )
+    return Table(
+        "audit_qa",
+        "averages over the seven question sets, percent",
+        heads,
+        rows,
+        2,
+        ["x: share of right answers among Bamboogle's questions. Micro: weighted with the questions of a set."],
+    )
 
 
 def like_for_like(paper: Paper) -> Table:
@@ -91,7 +123,10 @@ def like_for_like(paper: Paper) -> Table:
     for model in dict.fromkeys(model for model, _ in paper):
         ours, base = paper.get((model, "ADRS")), paper.get((model, "GRPO"))
         if ours and base:
-            gains = (ours["qa_avg"] - base["qa_avg"], *(f(ours) - f(base) for f in (macro, micro, on_batch_footing, by_question)))
+            gains = (
+                ours["qa_avg"] - base["qa_avg"],
+                *(f(ours) - f(base) for f in (macro, micro, on_batch_footing, by_question)),
+            )
             rows.append((model, *map(signed, gains)))
     heads = ("model", "as printed", "macro", "micro", "macro, all (x + 100) / 2", "macro, by question")
     return Table("audit_qa_gain", "ADRS − GRPO on question answering, points", heads, rows)
@@ -109,9 +144,17 @@ def scores(runs: list[Run]) -> Table:
         sets = {column: 100 * line[key] for column, key in keys.items() if key in line}
         rates = columns(evals[-1], "search")
         whole = len(sets) == len(QUESTIONS) and all(column in rates for column in QUESTIONS)
-        rows.append((run.name, run.settings["model"], str(evals[-1].step), f"{100 * evals[-1].success:.1f}",
-                     f"{macro(rates):.1f}" if whole else NONE, *(f"{sets[c]:.1f}" if c in sets else NONE for c in QUESTIONS),
-                     f"{macro(sets):.1f}" if whole else NONE))  # fmt: skip
+        rows.append(
+            (
+                run.name,
+                run.settings["model"],
+                str(evals[-1].step),
+                f"{100 * evals[-1].success:.1f}",
+                f"{macro(rates):.1f}" if whole else NONE,
+                *(f"{sets[c]:.1f}" if c in sets else NONE for c in QUESTIONS),
+                f"{macro(sets):.1f}" if whole else NONE,
+            )
+        )
     heads = ("run", "model", "step", "success, all", "success, macro", *QUESTIONS, "test score, macro")
     return Table("audit_qa_scores", "search: success rates and test scores in the logs, percent", heads, rows)
 

@@ -8,16 +8,30 @@ counts. The Markdown is what README quotes. Left out: what stands in a table (ta
 
 import csv
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.stats import Measure
 
 Cell = str | Measure
-LATEX = str.maketrans({
-    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"\textbar{}", "–": "--", "−": "$-$",
-})  # fmt: skip
+LATEX = str.maketrans(
+    {
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+        "|": r"\textbar{}",
+        "–": "--",
+        "−": "$-$",
+    }
+)
 
 
 def signed(value: float) -> str:
@@ -47,13 +61,14 @@ class Table:
                 raise ValueError(f"table {self.name}: {len(row)} cells under {len(self.columns)} columns: {row}")
 
     def cell(self, row: str, column: str) -> Cell:
-        """The cell of the row whose index columns, joined by '/', are `row`. Raises ValueError where there is none."""
+        """The cell under a column in the one row whose first cells, joined by '/', are `row`. Raises ValueError where
+        there is no such column, no such row, or more than one."""
         if column not in self.columns:
             raise ValueError(f"table {self.name} has no column '{column}'; it has {', '.join(self.columns)}")
-        for cells in self.rows:
-            if "/".join(str(cell) for cell in cells[: self.index]) == row:
-                return cells[self.columns.index(column)]
-        raise ValueError(f"table {self.name} has no row '{row}'")
+        found = [cells for cells in self.rows if row in _names(cells)]
+        if len(found) != 1:
+            raise ValueError(f"table {self.name} has {len(found) or 'no'} row{'s' * (len(found) > 1)} '{row}'")
+        return found[0][self.columns.index(column)]
 
     @property
     def markdown(self) -> str:
@@ -71,11 +86,22 @@ class Table:
 
         columns = "l" * self.index + "r" * (len(self.columns) - self.index)
         notes = "".join(f"\n\n{note.translate(LATEX)}" for note in self.notes)
-        return "\n".join([
-            r"\begin{table}", r"\centering", rf"\caption{{{self.title.translate(LATEX)}}}",
-            rf"\begin{{tabular}}{{{columns}}}", r"\toprule", line(self.columns), r"\midrule",
-            *(line(row) for row in self.rows), r"\bottomrule", r"\end{tabular}" + notes, r"\end{table}", "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{self.title.translate(LATEX)}}}",
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                line(self.columns),
+                r"\midrule",
+                *(line(row) for row in self.rows),
+                r"\bottomrule",
+                r"\end{tabular}" + notes,
+                r"\end{table}",
+                "",
+            ]
+        )
 
     @property
     def csv(self) -> str:
@@ -85,7 +111,9 @@ class Table:
         names = zip(self.columns, wide, strict=True)
         writer.writerow([part for name, w in names for part in ([name, *_parts(name)] if w else [name])])
         for row in self.rows:
-            writer.writerow([part for cell, w in zip(row, wide, strict=True) for part in (_spread(cell) if w else [cell])])
+            writer.writerow(
+                [part for cell, w in zip(row, wide, strict=True) for part in (_spread(cell) if w else [cell])]
+            )
         return out.getvalue()
 
     def write(self, folder: Path) -> list[Path]:
@@ -96,6 +124,21 @@ class Table:
         for path, text in zip(paths, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8", newline="\n")
         return paths
+
+
+def _names(cells: tuple[Cell, ...]) -> list[str]:
+    return ["/".join(map(str, cells[:k])) for k in range(1, len(cells))]
+
+
+def parse(name: str, markdown: str) -> Table:
+    """The table that `Table.markdown` wrote, its cells as text. Raises ValueError where it is no such table."""
+    lines = markdown.splitlines()
+    body = [line for line in lines if line.startswith("| ")]
+    if not lines[0].startswith("**") or not body:
+        raise ValueError(f"table {name}: not the Markdown of a table")
+    rows = [tuple(part.replace(r"\|", "|") for part in re.split(r"(?<!\\) \| ", line[2:-2])) for line in body]
+    notes = [line for line in lines[1:] if line and not line.startswith("|")]
+    return Table(name, lines[0].strip("*"), rows[0], list(rows[1:]), notes=notes)
 
 
 def _parts(name: str) -> list[str]:

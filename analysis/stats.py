@@ -48,12 +48,20 @@ def _times_drawn(draws: np.ndarray, size: int) -> np.ndarray:
     return np.bincount((rows + draws.astype(int)).ravel(), minlength=len(draws) * size).reshape(-1, size)
 
 
-def _interval(samples: list[np.ndarray], statistic: Callable, resamples: int, paired: bool = False) -> tuple[float, float]:
+def _interval(
+    samples: list[np.ndarray], statistic: Callable, resamples: int, paired: bool = False
+) -> tuple[float, float]:
     """scipy's percentile bootstrap over independent samples of indices; a sample of one item is never redrawn."""
     result = stats.bootstrap(
-        samples, statistic, vectorized=True, paired=paired, n_resamples=resamples, confidence_level=LEVEL,
-        method="percentile", rng=np.random.default_rng(0),
-    )  # fmt: skip
+        samples,
+        statistic,
+        vectorized=True,
+        paired=paired,
+        n_resamples=resamples,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
@@ -114,9 +122,13 @@ def over_tasks(one: np.ndarray, other: np.ndarray) -> float:
         return mcnemar(one[0], other[0])
     difference = one.mean(0) - other.mean(0)
     result = stats.permutation_test(
-        (difference,), np.mean, permutation_type="samples", vectorized=True, n_resamples=1999,
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=4999,
         rng=np.random.default_rng(0),
-    )  # fmt: skip
+    )
     return float(result.pvalue)
 
 
@@ -129,8 +141,9 @@ def over_runs(one: np.ndarray, other: np.ndarray) -> float | None:
     def statistic(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
         return x.mean(axis) - y.mean(axis)
 
-    result = stats.permutation_test((one.mean(1), other.mean(1)), statistic, vectorized=True, n_resamples=1999,
-                                    rng=np.random.default_rng(0))  # fmt: skip
+    result = stats.permutation_test(
+        (one.mean(1), other.mean(1)), statistic, vectorized=True, n_resamples=4999, rng=np.random.default_rng(0)
+    )
     return float(result.pvalue)
 
 

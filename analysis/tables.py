@@ -62,9 +62,11 @@ def conditions(members: list[Group]) -> list[str]:
         if entry is None:
             notes.append(f"{key[0]}: no evaluation on the {key[1]} panel at temperature {HEADLINE} yet.")
             continue
-        scripted = "" if entry.expert is None else (
-            f"; expert {100 * entry.expert:.1f}, random search {100 * entry.random:.1f}"
-        )  # fmt: skip
+        scripted = (
+            ""
+            if entry.expert is None
+            else (f"; expert {100 * entry.expert:.1f}, random search {100 * entry.random:.1f}")
+        )
         notes.append(
             f"{key[0]}: {key[1]} panel {entry.digest}, {entry.n} tasks, temperature {HEADLINE}, "
             f"95 % intervals{scripted}."
@@ -91,15 +93,17 @@ def outcomes(table: str, members: list[Group], authors: dict[tuple[str, str], st
     for group in members:
         paper = published(table, group)
         last = group.pick("final")
-        rows.append((
-            *_names(group),
-            *(success(group.pick(where)) for where in WHERE),
-            success(group.pick("final", 1.0)) if group.runs[0].ours else NONE,
-            score(last) if group.env == "webshop" else NONE,
-            *(_mean_over_runs(group, metric) for metric in gates.values()),
-            NONE if paper is None else f"{paper:.1f}",
-            (authors or {}).get((group.env, group.label), NONE),
-        ))  # fmt: skip
+        rows.append(
+            (
+                *_names(group),
+                *(success(group.pick(where)) for where in WHERE),
+                success(group.pick("final", 1.0)) if group.runs[0].ours else NONE,
+                score(last) if group.env == "webshop" else NONE,
+                *(_mean_over_runs(group, metric) for metric in gates.values()),
+                NONE if paper is None else f"{paper:.1f}",
+                (authors or {}).get((group.env, group.label), NONE),
+            )
+        )
     kept = [i for i, name in enumerate(columns) if i < 2 or any(row[i] not in (NONE, "") for row in rows)]
     index = 3 if 2 in kept else 2
     trimmed = [tuple(row[i] for i in kept) for row in rows]
@@ -145,7 +149,13 @@ def comparisons(members: list[Group]) -> list[tuple[Group, Group]]:
     against without, and each variant against its label's reference (the one without differing settings)."""
     pairs = []
     for group in members:
-        peers = [g for g in members if g.env == group.env and g is not group and g.settings.get("eval_split") == group.settings.get("eval_split")]
+        peers = [
+            g
+            for g in members
+            if g.env == group.env
+            and g is not group
+            and g.settings.get("eval_split") == group.settings.get("eval_split")
+        ]
         backbone = "GiGPO" if group.label.startswith("GiGPO") else "GRPO"
         rivals = [backbone] + ["SDAR"] * ("ADRS" in group.label) + ["ADRS"] * group.label.endswith("TVA")
         if backbone == "GiGPO":
@@ -193,16 +203,33 @@ def cost(table: str, members: list[Group]) -> Table:
         total = sum(filter(None, seconds.values()))
         share = 100 * seconds["teacher"] / total if seconds["teacher"] else 0.0
         tokens = [_mean_of(group.runs, f"tokens/{part}") for part in ("prompt", "response")]
-        rows.append((
-            *_names(group),
-            *(NONE if value is None else f"{value:.0f}" for value in tokens),
-            *(NONE if value is None else f"{value:.2f}" for value in seconds.values()),
-            f"{total:.2f}", f"{share:.1f}",
-        ))  # fmt: skip
-    columns = ("environment", "method", "variant", "prompt tokens", "response tokens", *(f"{p}, s" for p in PHASES),
-               "sum, s", "teacher, %")  # fmt: skip
-    return Table(f"{table}_cost", f"{table}: cost of a training step", columns, rows, 3,
-                 ["Means over all steps and runs of a row; one machine's seconds."])  # fmt: skip
+        rows.append(
+            (
+                *_names(group),
+                *(NONE if value is None else f"{value:.0f}" for value in tokens),
+                *(NONE if value is None else f"{value:.2f}" for value in seconds.values()),
+                f"{total:.2f}",
+                f"{share:.1f}",
+            )
+        )
+    columns = (
+        "environment",
+        "method",
+        "variant",
+        "prompt tokens",
+        "response tokens",
+        *(f"{p}, s" for p in PHASES),
+        "sum, s",
+        "teacher, %",
+    )
+    return Table(
+        f"{table}_cost",
+        f"{table}: cost of a training step",
+        columns,
+        rows,
+        3,
+        ["Means over all steps and runs of a row; one machine's seconds."],
+    )
 
 
 def _mean_of(runs: tuple[Run, ...], metric: str) -> float | None:
@@ -219,6 +246,8 @@ def provenance(members: list[Run]) -> Table:
         planned = run.settings.get("steps", NONE)
         remarks = [note.replace(f"{run.path}/", "").replace(str(run.path), run.name) for note in run.notes]
         odd = "; ".join(filter(None, [run.partial and "partial", *remarks])) or NONE
-        rows.append((run.name, str(run.settings.get("seed", NONE)), f"{run.last}/{planned}", panel, run.commit or NONE, odd))
+        rows.append(
+            (run.name, str(run.settings.get("seed", NONE)), f"{run.last}/{planned}", panel, run.commit or NONE, odd)
+        )
     columns = ("run", "seed", "steps", "panel", "commit", "remarks")
     return Table("runs", "runs behind the tables", columns, rows)

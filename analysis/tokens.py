@@ -26,8 +26,33 @@ from analysis.stats import Measure, over_clusters
 
 CATEGORIES = ("action", "object", "style", "tag")
 VERBS = frozenset(
-    "go to take pick up from put move in on in/on open close use heat cool clean slice with examine look inventory toggle "
-    "search click".split()
+    (
+        "go",
+        "to",
+        "take",
+        "pick",
+        "up",
+        "from",
+        "put",
+        "move",
+        "in",
+        "on",
+        "in/on",
+        "open",
+        "close",
+        "use",
+        "heat",
+        "cool",
+        "clean",
+        "slice",
+        "with",
+        "examine",
+        "look",
+        "inventory",
+        "toggle",
+        "search",
+        "click",
+    )
 )
 TAG = re.compile(r"</?(?:think|action|search|answer|information)>", re.IGNORECASE)
 END = re.compile(r"<\|.*\|>|</?s>|<(?:eos|end|pad)>|\[(?:eos|end|pad)\]", re.IGNORECASE | re.DOTALL)
@@ -124,8 +149,16 @@ def summarise(episodes: list[dict]) -> list[dict]:
         sums = {kind: np.array([cluster[kind] for cluster in clusters], float).T for kind in CATEGORIES}
         for kind in CATEGORIES:
             if sums[kind][2].sum():
-                rows.append({"set": kind_of_set, "step": step, "category": kind, "n": int(sums[kind][2].sum()),
-                             "episodes": len(clusters), **_measures(sums[kind], sums["style"])})  # fmt: skip
+                rows.append(
+                    {
+                        "set": kind_of_set,
+                        "step": step,
+                        "category": kind,
+                        "n": int(sums[kind][2].sum()),
+                        "episodes": len(clusters),
+                        **_measures(sums[kind], sums["style"]),
+                    }
+                )
     return rows
 
 
@@ -174,17 +207,40 @@ def gaps_by_method(members: list[Group]) -> tuple[dict[str, list[dict]], list[st
 
 def gap_table(table: str, gaps: dict[str, list[dict]], notes: list[str]) -> Table:
     """Gaps by method, set, step and category, the paper's below ours."""
-    columns = ("method", "episodes", "step", "category", "tokens", "mean gap, nats", "mean |gap|, nats",
-               "|mean| over style's", "mean |gap| over style's")  # fmt: skip
+    columns = (
+        "method",
+        "episodes",
+        "step",
+        "category",
+        "tokens",
+        "mean gap, nats",
+        "mean |gap|, nats",
+        "|mean| over style's",
+        "mean |gap| over style's",
+    )
     rows = [
-        (name, f"{row['set']}, {row['episodes']}", str(row["step"]), row["category"], str(row["n"]), row["mean"],
-         row["mean_abs"], row["ratio"], row["ratio_abs"])
-        for name, several in gaps.items() for row in several
-    ]  # fmt: skip
+        (
+            name,
+            f"{row['set']}, {row['episodes']}",
+            str(row["step"]),
+            row["category"],
+            str(row["n"]),
+            row["mean"],
+            row["mean_abs"],
+            row["ratio"],
+            row["ratio_abs"],
+        )
+        for name, several in gaps.items()
+        for row in several
+    ]
     for step, means in GAPS.items():
         for kind, mean in zip(CATEGORIES, means, strict=False):
             ratio = Measure(abs(mean) / abs(means[2]))
-            rows.append(("paper, ALFWorld 3B", "frozen, 4", str(step), kind, "–", Measure(mean, digits=3), "–", ratio, "–"))
-    said = ["Intervals: 95 %, bootstrap over episodes. Categories: the rules in analysis/tokens.py; the paper's are not "
-            "published, and its 32 action and object tokens come from four episodes."]  # fmt: skip
+            rows.append(
+                ("paper, ALFWorld 3B", "frozen, 4", str(step), kind, "–", Measure(mean, digits=3), "–", ratio, "–")
+            )
+    said = [
+        "Intervals: 95 %, bootstrap over episodes. Categories: the rules in analysis/tokens.py; the paper's are not "
+        "published, and its 32 action and object tokens come from four episodes."
+    ]
     return Table(f"{table}_gaps", "gap between teacher and student by token category", columns, rows, 4, said + notes)
