@@ -25,8 +25,9 @@ from envs.search.passages import Corpus, Passage, read_corpus
 K1, B = 0.9, 0.4  # searchqa.md 2.2
 CHUNK = 16  # queries in one product: bounds its memory at CHUNK x passages
 FORMAT = "1"  # goes up when the tokenizer or the files change, so that old indexes are built anew
-_STOP_WORDS = """a about an and are as at be been by did do does for from had has have how in is it its of on or than that the
-    their there these this those through to was were what when where which who whom whose why will with would"""
+_STOP_WORDS = """a about an and are as at be been by did do does for from had has have how in is it its of on or than
+    that the their there these this those through to was were what when where which who whom whose why will with
+    would"""
 _STOP = frozenset(_STOP_WORDS.split())
 
 

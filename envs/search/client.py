@@ -14,8 +14,9 @@ import random
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from urllib.parse import urlsplit
 
@@ -82,7 +83,7 @@ class HttpRetriever:
         until = time.monotonic() + wait
         while True:
             try:
-                self._speak()
+                self._greet()
                 return
             except _Failed as error:
                 if not error.passing or time.monotonic() >= until:
@@ -98,9 +99,11 @@ class HttpRetriever:
     def _ask_all(self, queries: list[str], topk: int) -> dict[str, list[Passage] | RetrievalError]:
         """Asks in parallel; keeps what came."""
         try:
-            size = MAX_BATCH if self._speak(self.retries) == "queries" else 1
+            if self.dialect == "auto":
+                self._greet(self.retries)
         except _Failed as error:
             return dict.fromkeys(queries, error)
+        size = MAX_BATCH if self.dialect == "queries" else 1
         parts = [queries[at : at + size] for at in range(0, len(queries), size)]
         with ThreadPoolExecutor(IN_FLIGHT) as pool:
             answers = [answer for part in pool.map(lambda part: self._insist(part, topk), parts) for answer in part]
@@ -115,15 +118,15 @@ class HttpRetriever:
     def _insist(self, queries: list[str], topk: int, may_split: bool = True) -> list[list[Passage] | RetrievalError]:
         """One request, tried again and again; a batch that a living server keeps refusing is split in two, once."""
         try:
-            return self._retry(lambda: self._request(self.dialect, queries, topk))
+            return self._retry(partial(self._request, self.dialect, queries, topk), self.retries)
         except _Failed as error:
             if not (may_split and error.answered and len(queries) > 1):
                 return [error] * len(queries)
         middle = len(queries) // 2
         return self._insist(queries[:middle], topk, False) + self._insist(queries[middle:], topk, False)
 
-    def _retry(self, request, retries: int | None = None):
-        retries = self.retries if retries is None else retries
+    def _retry(self, request: Callable[[], list[list[Passage]]], retries: int) -> list[list[Passage]]:
+        """Makes a request until it succeeds; raises its last failure, and at once one that will not pass."""
         for attempt in count(1):
             try:
                 return request()
@@ -132,19 +135,17 @@ class HttpRetriever:
                     raise
             time.sleep(min(8.0, self.pause * 2 ** (attempt - 1)) * self._jitter.uniform(0.5, 1.0))
 
-    def _speak(self, retries: int = 0) -> str:
-        """The dialect, found out on the first call: of the forms, the first that the server does not refuse."""
-        if self.dialect == "auto":
-            for dialect in ("queries", "query"):
-                try:
-                    self._retry(lambda dialect=dialect: self._request(dialect, ["capital of France"], 1), retries)
-                except _Failed as error:
-                    if error.passing or dialect == "query":
-                        raise
-                else:
-                    self.dialect = dialect
-                    break
-        return self.dialect
+    def _greet(self, retries: int = 0) -> None:
+        """Asks one query; of the dialects that may be meant, the first that is not refused is spoken from now on."""
+        dialects = DIALECTS[1:] if self.dialect == "auto" else (self.dialect,)
+        for dialect in dialects:
+            try:
+                self._retry(partial(self._request, dialect, ["capital of France"], 1), retries)
+                self.dialect = dialect
+                return
+            except _Failed as error:
+                if error.passing or dialect == dialects[-1]:
+                    raise
 
     def _request(self, dialect: str, queries: list[str], topk: int) -> list[list[Passage]]:
         """Asks once. Raises _Failed unless every query has its list of whole passages."""

@@ -53,7 +53,7 @@ RELATIONS = (
     Relation("born", "hails", "person", "town", "attribute", "where was {x} born", "the town where {x} was born",
              "{x} {w} from {y}.", "{x} was born lucky."),
     Relation("job", "trained", "person", "trade", "attribute", "what job has {x}", "",
-             "{x} {w} as a master {y}.", "Any job suits {x}."),
+             "{x} {w} as a master {y}.", "{x} did the job well."),
     Relation("employs", "serves", "person", "company", "attribute", "which company employs {x}",
              "the company that employs {x}", "{x} {w} at {y}.", "{x} employs tact."),
     Relation("taught", "schooled", "person", "person", "direct", "who taught {x}", "the person who taught {x}",
@@ -86,7 +86,7 @@ NAMES = {  # first words, second words
     "work": (
         """Amber Bitter Crimson Distant Empty Fallen Gentle Hidden Idle Jagged Keen Lonely Mellow Narrow Olden Pale
         Quiet Restless Silent Tender Upper Violet Weary Young Ancient Broken Cloudy Drowsy Endless Faded Golden
-        Hollow Icy Joyful Kindred Lucid Misty Noble Open Patient""",
+        Hollow Icy Joyful Kindred Lucid Misty Noble Patient Proud""",
         """Anvil Beacon Candle Dagger Ember Feather Garden Harbor Island Journey Kettle Lantern Mirror Needle Orchard
         Pillow Quarry Ribbon Shadow Tunnel Umbrella Valley Window Yonder Arrow Bridge Compass Drum Envelope Fountain
         Glacier Hammer Inkwell Jewel Kingdom Ladder Meadow Nest Ocean Parade""",
@@ -94,7 +94,7 @@ NAMES = {  # first words, second words
     "company": (
         """Acorn Badger Cobalt Dolphin Eagle Falcon Granite Heron Iron Jasper Kestrel Lotus Maple Nickel Otter Pewter
         Raven Saffron Topaz Urchin Velvet Walnut Yarrow Zephyr Basalt Cedar Dahlia Ebony Ferret Garnet""",
-        "Guild Union Society League House Works Trust Company",
+        "Guild Union Society League House Works Trust Circle",
     ),
     "town": (
         "Port Saint Lower North South Fort Lake Mount New Old",
@@ -111,7 +111,7 @@ VALUES = {
 }
 COUNTS = {"person": (120, 60), "work": (110, 70), "company": (60, 40), "town": (60, 40)}  # known, and new in unseen
 PER_KIND = {"train": 400, "seen": 128, "unseen": 128}  # questions
-THIRD_DECOY = 0.3  # share of entities with a third: a page about their name alone shows no fact
+THIRD_DECOY = 0.15  # share of entities with a third: a page about their name alone shows no fact
 Facts = dict[tuple[Relation, str], str]  # (relation, subject) -> value
 Candidate = tuple[str, str, tuple[str, ...]]  # question, answer, titles of the entries that tell it
 

@@ -60,7 +60,7 @@ def score_table(outcomes: Iterable[Outcome]) -> dict[str, float]:
         raise ValueError("no outcome to score: the panel is empty")
     repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
-        raise ValueError(f"question {repeated[0]} is scored more than once: give the rows of one panel, all of them once")
+        raise ValueError(f"question {repeated[0]} is scored more than once: give every row of one panel once")
     by_source = defaultdict(list)
     for row in rows:
         by_source[row.source].append(row)
