@@ -11,19 +11,22 @@ a million parameters). No Flask, Java, spaCy or torch is imported. Source: websh
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from envs.base import SPLITS, Player, Task, View, parse_action
 from envs.webshop import mini
-from envs.webshop.catalogue import read_raw
-from envs.webshop.goals import CANONICAL_SEED, Goal, Stock, draw_stock, split_goals, task_type
+from envs.webshop.catalogue import MemoryCatalogue, read_raw
+from envs.webshop.goals import Goal, Stock, draw_stock
 from envs.webshop.lean import FIXED, lean_prompt
 from envs.webshop.mini import RECIPES
 from envs.webshop.mini_players import SPOKEN, MiniPlayer, key_moves
+from envs.webshop.prepare import APPROXIMATE, PreparedCatalogue
 from envs.webshop.prompt import instruct_prompt
 from envs.webshop.shop import Errand, Rules, Shop
+from envs.webshop.splits import CANONICAL_SEED, Named, split_goals, task_type
 
 WON = 10.0  # reward of a perfect purchase
 MAX_TURNS = 15
@@ -76,25 +79,25 @@ class WebShop:
         self.catalogue, self.rules, self.max_turns, self.think_in_prompt = catalogue, rules, max_turns, think_in_prompt
         self.scheme, self.seed, self.human = scheme, seed, human
         self.source = catalogue.source
-        self._splits: dict[str, list[Task]] | None = None
+        self._parts: dict[str, tuple[Stock, Named]] | None = None
+        self._tasks: dict[str, list[Task]] = {}
 
     def tasks(self, split: str) -> list[Task]:
         """The tasks of a split (see `split_goals` for the schemes), sorted by id. Raises ValueError where it is empty
         or unknown."""
         if split not in SPLITS:
             raise ValueError(f"split {split!r}: unknown, choose one of {', '.join(SPLITS)}")
-        if self._splits is None:
-            parts = split_goals(self.catalogue, self.scheme, self.seed, self.human)
-            self._splits = {
-                name: sorted((self._task(id, goal, stock) for id, goal in goals), key=lambda task: task.id)
-                for name, (stock, goals) in parts.items()
-            }
-        if not self._splits[split]:
+        if self._parts is None:
+            self._parts = split_goals(self.catalogue, self.scheme, self.seed, self.human)
+        if split not in self._tasks:
+            stock, goals = self._parts[split]
+            made = [self._task(id, goal, stock, self.catalogue) for id, goal in goals]
+            self._tasks[split] = sorted(made, key=lambda task: task.id)
+        if not self._tasks[split]:
             raise ValueError(f"{self.source}: scheme {self.scheme} leaves no task in split {split}")
-        return self._splits[split]
+        return self._tasks[split]
 
-    def _task(self, id: str, goal: Goal, stock: Stock, catalogue=None) -> Task:
-        catalogue = catalogue or self.catalogue
+    def _task(self, id: str, goal: Goal, stock: Stock, catalogue) -> Task:
         plays = repr((catalogue.digest, self.rules, stock.seed, goal))
         digest = hashlib.sha256(plays.encode("utf-8", "surrogatepass")).hexdigest()
         return Task(id, task_type(goal), goal.text, goal.query, digest, Errand(catalogue, goal, stock.prices))
@@ -165,4 +168,18 @@ def make_domain(world: str = "", data: str = "", mode: str = "fixed", max_turns:
         return MiniShop(max_turns or mini.MAX_TURNS, **options)
     if world == "data" and not Path(folder).is_dir():
         raise FileNotFoundError(f"WEBSHOP_DATA={folder or '(not set)'}: no such folder; see README, WebShop data")
-    return WebShop(read_raw(Path(folder)), Rules(mode), max_turns or MAX_TURNS, **options)
+    catalogue = _open(Path(folder), mode)
+    return WebShop(catalogue, Rules(mode), max_turns or MAX_TURNS, **options)
+
+
+def _open(folder: Path, mode: str) -> PreparedCatalogue | MemoryCatalogue:
+    """A prepared folder, or one of raw files, whose left out products are reported."""
+    if (folder / "meta.json").exists():
+        catalogue = PreparedCatalogue(folder)
+        if mode == "parity" and catalogue.nouns == APPROXIMATE:
+            raise ValueError(f"{folder}: its title nouns are approximate, which parity does not allow")
+        return catalogue
+    catalogue = read_raw(folder)
+    if catalogue.report.counts:
+        print("\n".join([f"{folder}:", *catalogue.report.lines()]), file=sys.stderr)
+    return catalogue

@@ -56,12 +56,12 @@ class Product:
         return " ".join([self.title, self.description, first, options]).lower()
 
 
-def to_record(product: Product) -> str:
+def to_record(product: Product) -> bytes:
     """One line of JSON; `from_record` gives the product back."""
-    return json.dumps(asdict(product), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(asdict(product), separators=(",", ":")).encode() + b"\n"
 
 
-def from_record(record: str | bytes) -> Product:
+def from_record(record: bytes) -> Product:
     raw = json.loads(record)
     for name in ("bullets", "prices", "attributes", "nouns", "instruction_attributes"):
         raw[name] = tuple(raw[name])
@@ -99,8 +99,10 @@ class MemoryCatalogue:
         self.report = report or Report(kept=len(products))
         self.index = Index.build((product.search_text() for product in products), [one.asin for one in products])
         self.prices = [product.prices for product in products]
-        records = "\n".join(to_record(product) for product in products)
-        self.digest = hashlib.sha256(records.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256()
+        for product in products:
+            digest.update(to_record(product))
+        self.digest = digest.hexdigest()
 
     def __len__(self) -> int:
         return len(self.products)

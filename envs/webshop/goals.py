@@ -1,33 +1,22 @@
-"""From a catalogue and a seed to goals: what is asked for, at what price, in which order; and the three splits.
+"""From a catalogue and a seed to goals: what is asked for, at what price, in which order.
 
     [envs] -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          analyze
     envs/webshop: catalogue -> search, [goals] -> shop (pages, reward) -> Env          prepare, generate, mini make one
 
 Prices of ranges, price caps and the order of goals are drawn from one seeded stream, in the original's call order, so
-that a seed gives the original's goals (webshop.md 1.2). Left out: how a goal is scored (reward.py).
+that a seed gives the original's goals (webshop.md 1.2). Left out: who is held out (splits.py), how a goal is scored
+(reward.py).
 """
 
-import hashlib
 import itertools
+import math
 import random
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 CAPS = [10.0 * step for step in range(1, 100)]  # price caps that a goal may name, dollars
 NO_CAP = 1_000_000
-CANONICAL_SEED = 233  # upstream's
-HELD_OUT = 500  # goals at the head of a shuffled list that verl-agent and upstream test on
-UPSTREAM_EVAL = 1500  # upstream: 500..1499 are for evaluation, the rest for training
-PER_PRODUCT = 16  # goals by_product keeps of one product; the original has up to 558
-UNSEEN_EVERY = 5  # by_product holds out every fifth product, sorted by query and hash
-SEEN_SHARE = 0.1  # and so much of the goals of the other products
-TYPES = ("apparel", "footwear", "accessories", "electronics", "home_decor", "beauty_health", "other")
-SCHEMES = ("by_product", "upstream", "verl")
-
-_FOOTWEAR = re.compile(r"› shoes|shoes\b(?! & jewelry)|boots|sandals|sneakers|slippers|pumps|loafers|oxfords|flats")
-_WORN = re.compile(r"› (?:accessories|jewelry|watches|handbags|wallets)|sunglasses|belts|scarves|hats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +46,18 @@ class Stock:
     goals: list[Goal] = field(repr=False)
 
 
-Named = list[tuple[str, Goal]]  # goals with the ids of their tasks
-
-
-def draw_stock(catalogue, seed: int, human: bool = False, shuffle: bool = True) -> Stock:
+def draw_stock(catalogue, seed: int, human: bool = False, shuffle: bool = True, most: int | None = None) -> Stock:
     """Prices and goals as the original draws them with that seed: seeded, prices, caps, seeded again, shuffled.
 
-    human: the instructions that people wrote instead of the synthetic ones. Source: webshop.md 1.1, 1.2.
+    human: the instructions that people wrote instead of the synthetic ones. most: at most so many synthetic goals of a
+    product, drawn by its asin; the original has up to 558 of one. Source: webshop.md 1.1, 1.2.
     """
     rng = random.Random(seed)
     prices = [tag[0] if len(tag) == 1 else rng.uniform(*tag) for tag in catalogue.prices]
-    make = _human_goals if human else _synthetic_goals
-    goals = [goal for i, product in catalogue.asked_for() for goal in make(i, product, prices[i], rng)]
+    goals: list[Goal] = []
+    for i, product in catalogue.asked_for():
+        price = prices[i]
+        goals += _human_goals(i, product, price, rng) if human else _synthetic_goals(i, product, price, rng, most)
     if shuffle:
         random.Random(seed).shuffle(goals)
     return Stock(seed, prices, goals)
@@ -90,17 +79,21 @@ def _goal(position: int, product, text: str, attributes: tuple, options, cap: fl
     )  # fmt: skip
 
 
-def _synthetic_goals(position: int, product, price: float, rng: random.Random) -> Iterator[Goal]:
+def _synthetic_goals(position: int, product, price: float, rng: random.Random, most: int | None) -> Iterator[Goal]:
     """One goal for every combination of the product's option values, all with the same cap."""
     if not product.instruction:
         return
     cap, cap_text = _cap(price, rng)
     names = sorted(product.options)
-    for values in itertools.product(*(product.options[name] for name in names)):
-        chosen = dict(zip(names, values, strict=True))
-        wanted = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
-        text = product.instruction + (f" with {wanted}" if wanted else "") + cap_text
-        yield _goal(position, product, text, product.instruction_attributes, chosen, cap)
+    groups = [product.options[name] for name in names]
+    count = math.prod(len(values) for values in groups)
+    kept = set(random.Random(product.asin).sample(range(count), most)) if most and count > most else None
+    for number, values in enumerate(itertools.product(*groups)):
+        if kept is None or number in kept:
+            chosen = dict(zip(names, values, strict=True))
+            wanted = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
+            text = product.instruction + (f" with {wanted}" if wanted else "") + cap_text
+            yield _goal(position, product, text, product.instruction_attributes, chosen, cap)
 
 
 def _human_goals(position: int, product, price: float, rng: random.Random) -> Iterator[Goal]:
@@ -120,68 +113,3 @@ def weights(goals: list[Goal]) -> list[float]:
         if isinstance(goal.options, dict) else 1.0
         for goal in goals
     ]  # fmt: skip
-
-
-def task_type(goal: Goal) -> str:
-    """The kind of product that is asked for: apparel, footwear, accessories (of clothes and of phones), electronics,
-    home_decor, beauty_health or other."""
-    path = f"{goal.product_category} › {goal.query}".lower()
-    if goal.category == "fashion":
-        if _FOOTWEAR.search(path):
-            return "footwear"
-        return "accessories" if _WORN.search(path) else "apparel"
-    if goal.category == "electronics":
-        return "accessories" if path.startswith("cell phones & accessories") else "electronics"
-    return {"garden": "home_decor", "beauty": "beauty_health"}.get(goal.category, "other")
-
-
-def fraction(text: str) -> float:
-    """A number in [0, 1) that the text decides, the same on every machine."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") / 2**64
-
-
-def split_goals(catalogue, scheme: str, seed: int = 0, human: bool = False) -> dict[str, tuple[Stock, Named]]:
-    """{train, seen, unseen}: the stock of each split and its (id, goal) pairs, by the scheme:
-
-    by_product  One seed (233) for everybody. unseen: the goals of every fifth product, sorted by query and hash of
-                the asin; seen: a tenth of the other products' goals; train: the rest. At most 16 goals of a product.
-    upstream    One seed (233). unseen: the first 500 goals (upstream's test), seen: the next 1000 (its eval), train:
-                the rest. Goals are option combinations, so most test products also have train goals.
-    verl        Leaky, for parity alone. train: verl-agent's first training worker, shuffled with `seed`, from position
-                500 on; seen: the first 500 of its first validation worker, shuffled with seed + 1000; unseen: the
-                first 500 of the training worker, which its other workers train on. `overlap` measures it.
-    """
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme {scheme!r}: unknown, choose one of {', '.join(SCHEMES)}")
-    if scheme == "by_product":
-        return _by_product(draw_stock(catalogue, CANONICAL_SEED, human, shuffle=False))
-    stock = draw_stock(catalogue, CANONICAL_SEED if scheme == "upstream" else seed, human)
-    numbered = [(f"{stock.seed:04d}-{i:07d}", goal) for i, goal in enumerate(stock.goals)]
-    if scheme == "upstream":
-        cut = HELD_OUT, UPSTREAM_EVAL
-        parts = {"train": numbered[cut[1] :], "seen": numbered[cut[0] : cut[1]], "unseen": numbered[: cut[0]]}
-        return {split: (stock, goals) for split, goals in parts.items()}
-    other = draw_stock(catalogue, seed + 1000, human)
-    validation = [(f"{other.seed:04d}-{i:07d}", goal) for i, goal in enumerate(other.goals[:HELD_OUT])]
-    return {"train": (stock, numbered[HELD_OUT:]), "seen": (other, validation), "unseen": (stock, numbered[:HELD_OUT])}
-
-
-def _by_product(stock: Stock) -> dict[str, tuple[Stock, Named]]:
-    parts: dict[str, Named] = {"train": [], "seen": [], "unseen": []}
-    products = sorted({(goal.query, fraction(goal.asin), goal.asin) for goal in stock.goals})
-    held_out = {asin for _, _, asin in products[::UNSEEN_EVERY]}
-    for asin, group in itertools.groupby(stock.goals, key=lambda goal: goal.asin):
-        named = sorted(((f"{asin}-{i:04d}", goal) for i, goal in enumerate(group)), key=lambda pair: fraction(pair[0]))
-        for name, goal in named[:PER_PRODUCT]:
-            known = "seen" if fraction(f"seen {name}") < SEEN_SHARE else "train"
-            parts["unseen" if asin in held_out else known].append((name, goal))
-    return {split: (stock, goals) for split, goals in parts.items()}
-
-
-def overlap(train: list[Goal], held: list[Goal]) -> tuple[float, float]:
-    """How far a split leaks: the share of held-out goals whose wish (product and options) is trained on, and the share
-    whose product is."""
-    wishes = {(goal.asin, str(goal.options)) for goal in train}
-    products = {goal.asin for goal in train}
-    same = sum((goal.asin, str(goal.options)) in wishes for goal in held)
-    return same / len(held), sum(goal.asin in products for goal in held) / len(held)

@@ -11,6 +11,7 @@ plain numpy arrays, which may be memory-mapped; the tests use bm25s as a twin. S
 
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -24,6 +25,8 @@ Array = np.ndarray
 
 K1, B = 0.9, 0.4
 HITS = 50  # at most so many products are found
+COMMON = 50  # a term in more than a 50th of the documents is only looked up where it can matter
+SLACK = 1 + 1e-6  # for the rounding of sums
 MAX_TERMS = 1024  # Lucene dies of more; here the rest of the query is not read
 
 _STOP_WORDS = """
@@ -80,20 +83,20 @@ def stored_length(length: int) -> int:
 
 class Index:
     """Postings in three arrays: term t has documents `docs[start[t]:start[t+1]]`, ascending, with their `impact`s,
-    the score that one occurrence in a query gives (float32). `terms` maps a term to its number; `rank` [documents] is
-    each document's place in the alphabetical order of ids."""
+    the score that one occurrence in a query gives (float32). `terms` maps a term to its number; `peak` [terms] is
+    the highest impact of each; `rank` [documents] is each document's place in the alphabetical order of ids."""
 
-    FILES = ("start", "docs", "impact", "rank")
+    FILES = ("start", "docs", "impact", "peak", "rank")
 
-    def __init__(self, terms: dict[str, int], *, start: Array, docs: Array, impact: Array, rank: Array):
-        self.terms, self.start, self.docs, self.impact, self.rank = terms, start, docs, impact, rank
+    def __init__(self, terms: dict[str, int], *, start: Array, docs: Array, impact: Array, peak: Array, rank: Array):
+        self.terms, self.start, self.docs, self.impact, self.peak, self.rank = terms, start, docs, impact, peak, rank
         self._scores = np.zeros(len(rank))
 
     @classmethod
     def build(cls, texts: Iterable[str], ids: list[str]) -> "Index":
         """An index over texts; document i is the i-th text, its id the i-th of `ids`."""
         terms: dict[str, int] = {}
-        rows, term_ids, freqs, lengths = [], [], [], []
+        rows, term_ids, freqs, lengths = (array("i") for _ in range(4))
         for row, text in enumerate(texts):
             counts = Counter(analyse(text))
             lengths.append(counts.total())
@@ -108,30 +111,50 @@ class Index:
         impact = _impact(np.asarray(freqs, np.float32)[order], rows[order], np.repeat(df, df), np.asarray(lengths))
         rank = np.empty(len(ids), np.int32)
         rank[np.argsort(np.asarray(ids), kind="stable")] = np.arange(len(ids), dtype=np.int32)
-        return cls(terms, start=start, docs=rows[order], impact=impact, rank=rank)
+        peak = np.maximum.reduceat(impact, start[:-1]) if len(terms) else np.zeros(0, np.float32)
+        return cls(terms, start=start, docs=rows[order], impact=impact, peak=peak, rank=rank)
 
     def search(self, query: str, hits: int = HITS) -> list[int]:
         """Positions of the best documents, best first: sum of impacts over the query's terms (a repeated term counts
         again), documents without any of them left out, equal scores by id."""
         counts = Counter(islice(analyse(query), MAX_TERMS))
         known = [(self.terms[term], count) for term, count in counts.items() if term in self.terms]
-        if not known:
-            return []
+        spans = [(slice(self.start[term], self.start[term + 1]), term, count) for term, count in known]
+        spans.sort(key=lambda span: span[0].stop - span[0].start)  # rare terms first
         scores = self._scores
         scores.fill(0.0)
-        for term, count in known:
-            span = slice(self.start[term], self.start[term + 1])
-            scores[self.docs[span]] += self.impact[span] * np.float32(count)
-        return self._best(scores.astype(np.float32), hits)
+        peaks = [float(self.peak[term]) * count for _, term, count in spans]
+        left = sum(peaks)  # the most that is still to come
+        found = None  # all documents, or the only ones that can still be among the best
+        for (span, _, count), peak in zip(spans, peaks, strict=True):
+            if found is None and span.stop - span.start > len(scores) // COMMON and 2 * left < sum(peaks):
+                found = self._promising(hits, left)
+            if found is None:
+                scores[self.docs[span]] += self.impact[span] * np.float32(count)
+            else:
+                docs = self.docs[span]
+                place = np.minimum(np.searchsorted(docs, found), len(docs) - 1)
+                here = docs[place] == found
+                scores[found[here]] += self.impact[span][place[here]] * np.float32(count)
+            left -= peak
+        return self._best(np.flatnonzero(scores > 0) if found is None else found, hits)
 
-    def _best(self, scores: np.ndarray, hits: int) -> list[int]:
-        """Positions of the `hits` highest positive scores, descending, equal ones ascending by id."""
-        found = np.flatnonzero(scores)
+    def _promising(self, hits: int, left: float) -> Array | None:
+        """Documents that can reach the best `hits` if each gained `left` at most; None where any document can."""
+        found = np.flatnonzero(self._scores > 0)
+        if len(found) <= hits:
+            return None
+        values = self._scores[found]
+        least = np.partition(values, len(values) - hits)[len(values) - hits]
+        return found[values + left * SLACK >= least] if least > left * SLACK else None
+
+    def _best(self, found: Array, hits: int) -> list[int]:
+        """The `hits` of these documents with the highest scores, descending, equal ones ascending by id."""
+        values = self._scores[found].astype(np.float32)
         if len(found) > hits:
-            values = scores[found]
-            least = np.partition(values, len(values) - hits)[len(values) - hits]
-            found = found[values >= least]
-        return found[np.lexsort((self.rank[found], -scores[found]))][:hits].tolist()
+            best = values >= np.partition(values, len(values) - hits)[len(values) - hits]
+            found, values = found[best], values[best]
+        return found[np.lexsort((self.rank[found], -values))][:hits].tolist()
 
     def save(self, folder: Path) -> None:
         """Writes terms.json and one .npy a posting array."""
@@ -143,7 +166,7 @@ class Index:
     def load(cls, folder: Path) -> "Index":
         """The saved index, memory-mapped: processes that read it share one copy."""
         terms = {term: i for i, term in enumerate(json.loads((folder / "terms.json").read_text(encoding="utf-8")))}
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in cls.FILES}
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(Array) for name in cls.FILES}
         start = arrays["start"]
         if len(start) != len(terms) + 1 or not len(arrays["docs"]) == len(arrays["impact"]) == start[-1]:
             raise ValueError(f"{folder}: the index's files do not fit together; run prepare again")
