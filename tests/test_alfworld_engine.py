@@ -13,7 +13,7 @@ import pytest
 
 from envs.alfworld import make_domain
 from envs.alfworld.engine import CLASSIC, HELP, Game, Goal, Play, Receptacle, Thing
-from envs.alfworld.games import find, parse, wording_of
+from envs.alfworld.games import _load, find, parse, wording_of
 
 GRAMMAR = """grammar :: {"task": [{"rhs": "Your task is to: %s"}],
 "GotoLocation.feedback": [{"rhs": "You arrive at {r.name}. #examineReceptacle.feedback#"}],
@@ -258,6 +258,9 @@ def test_bad_data_is_named(tmp_path):
     _file(tmp_path, GAME | {"pddl_problem": CLEAN.replace("(inReceptacle Mug_bar", "(inReceptacle Cup_bar")})
     with pytest.raises(ValueError, match="cup_bar"):
         find(tmp_path)["train"][0].game()
+    _file(tmp_path, GAME | {"pddl_problem": CLEAN.replace("(atLocation agent1", "(was agent1")})
+    with pytest.raises(ValueError, match="trial_1"):
+        find(tmp_path)["train"][0].game()
     _file(tmp_path, GAME)
     with pytest.raises(FileNotFoundError, match="valid_seen"):
         make_domain(tmp_path).tasks("seen")
@@ -282,7 +285,7 @@ def test_every_walkthrough_wins_on_its_last_step(corpus):
         **{"train": 3553, "valid_seen": 140, "valid_unseen": 134, "valid_train": 200}
     }
     for entry in (entry for entries in corpus.values() for entry in entries):
-        game = type(entry).game.__wrapped__(entry)  # not through the cache
+        game = _load.__wrapped__(entry)  # not through the cache
         play = Play(game)
         for number, command in enumerate(game.walkthrough, start=1):
             assert command in play.admissible, (entry.task, entry.trial, command)
@@ -368,7 +371,7 @@ def test_generated_transcripts(shared):
 def test_speed_and_size(corpus):
     entries = corpus["train"][::27][:128]
     tracemalloc.start()
-    plays = [Play(type(entry).game.__wrapped__(entry)) for entry in entries]
+    plays = [Play(_load.__wrapped__(entry)) for entry in entries]
     [play.admissible for play in plays]
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

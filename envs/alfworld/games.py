@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from envs.alfworld.engine import Game, Goal, Receptacle, Thing, Wording
@@ -54,16 +55,19 @@ class Entry:
         """The goal object's type in lower case."""
         return self.task.split("-")[1].lower()
 
-    @lru_cache(maxsize=512)  # noqa: B019  (entries live as long as their domain)
     def game(self) -> Game:
-        """Parses the game. Raises ValueError naming the file and trial where it cannot be understood."""
-        try:
-            text = zlib.decompress(self.packed) if self.packed else self.file.read_bytes()
-            parts = json.loads(text)
-            wording = self.wording or wording_of(parts["grammar"])
-            return parse(parts["pddl_problem"], self.goal, wording, tuple(parts["walkthrough"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.file} ({self.trial}): {_reason(error)}") from error
+        """Raises ValueError naming the file and trial where the game cannot be understood."""
+        return _load(self)
+
+
+@lru_cache(maxsize=512)
+def _load(entry: Entry) -> Game:
+    try:
+        parts = json.loads(zlib.decompress(entry.packed) if entry.packed else entry.file.read_bytes())
+        wording = entry.wording or wording_of(parts["grammar"])
+        return parse(parts["pddl_problem"], entry.goal, wording, tuple(parts.get("walkthrough") or ()))
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{entry.file} ({entry.trial}): {_reason(error)}") from error
 
 
 def find(data: str | Path) -> dict[str, list[Entry]]:
@@ -78,7 +82,7 @@ def find(data: str | Path) -> dict[str, list[Entry]]:
     root = data / "json_2.1.1" if (data / "json_2.1.1").is_dir() else data
     packs = [data] if data.is_file() else sorted(data.glob("*.jsonl.xz"))
     splits = defaultdict(list)
-    for split, entry in _unpack(packs[0]) if packs and root == data else _walk(root):
+    for split, entry in chain.from_iterable(map(_unpack, packs)) if packs and root == data else _walk(root):
         splits[split].append(entry)
     if not splits:
         raise FileNotFoundError(f"{data} holds neither json_2.1.1/<split>/<task>/<trial>/game.tw-pddl nor *.jsonl.xz")
@@ -96,7 +100,7 @@ def _walk(root: Path) -> Iterator[tuple[str, Entry]]:
         try:
             game = json.loads(text)
             goal = re.search(r'Your task is to: ([^"]*)"', game["grammar"])[1]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise ValueError(f"{file}: no ALFWorld game ({_reason(error)}); fetch it again") from error
         if game.get("solvable", True):
             yield split, Entry(task, trial, goal, hashlib.sha256(text).hexdigest(), file)
@@ -113,7 +117,7 @@ def _unpack(file: Path) -> Iterator[tuple[str, Entry]]:
                 digest = hashlib.sha256(head + line).hexdigest()
                 entry = Entry(game["task"], game["trial"], game["goal"], digest, file, zlib.compress(line, 1), wording)
                 yield game["split"], entry
-    except (lzma.LZMAError, EOFError, StopIteration, ValueError, KeyError, TypeError) as error:
+    except (lzma.LZMAError, EOFError, StopIteration, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{file}, line {number}: no packed ALFWorld corpus ({_reason(error)})") from error
 
 
@@ -158,7 +162,7 @@ def parse(problem: str, task: str, wording: Wording, walkthrough: tuple[str, ...
     """A PDDL problem to a `Game`. Ids are compared in lower case, as the planner does, and instances numbered
     down from their count in the order of their ids ("cabinet 3" stands before "cabinet 2").
 
-    Raises ValueError or KeyError where the text is not one of ALFWorld's problems.
+    Raises ValueError, KeyError or IndexError where the text is not one of ALFWorld's problems.
     """
     if not {"(:init", "(:goal"} <= set(re.findall(r"\(:\w+", problem)):
         raise ValueError("a PDDL problem without (:init or (:goal")

@@ -2,8 +2,8 @@
 
     [envs/alfworld/rooms] -> engine.Play -> the Env -> rollout -> ...
 
-The world is the table `ROOMS`. A room has eight to ten receptacles and one kind of place in it where each object
-usually is; where it is today is drawn anew for every task and hidden from the player. Whoever knows the homes needs
+The world is the table `ROOMS`. A room has nine or ten receptacles. Every object has a kind of receptacle where it
+usually is; where it is today is drawn anew for each task and hidden from the player. Whoever knows the homes needs
 few steps; whoever does not runs out of turns. The homes are the same in all splits, so they can be learned, and they
 are what the skill notes under skills/alfworld/lean say. Left out: several receptacles at one place, sliced objects.
 """
@@ -21,6 +21,7 @@ from envs.base import SPLITS, Task
 
 MAX_TURNS = 11  # the expert needs 3 to 9, whoever knows the homes hardly ever more than this
 SIZES = {"train": 600, "seen": 256, "unseen": 512}  # tasks
+RECEPTACLES = (9, 10)  # in a room
 ROOMS_A_KIND = 12  # training rooms of each kind, and as many new ones in the unseen split
 USUAL, ELSE = 0.80, 0.15  # an object is in its first home, in its second; the rest of the time anywhere
 TOGETHER = 0.9  # two objects of one kind lie in one place
@@ -37,7 +38,6 @@ class Home(NamedTuple):
 
 class Kind(NamedTuple):
     receptacles: dict[str, tuple[int, ...]]  # how many there may be
-    sizes: tuple[int, ...]  # receptacles in all
     targets: tuple[str, ...]  # where tasks want things to be put
     homes: dict[str, Home]  # the objects that tasks are about
     clutter: tuple[str, ...]  # objects that are only in the way; each room has two of these, anywhere
@@ -48,11 +48,10 @@ OPENABLE = frozenset({"fridge", "microwave", "cabinet", "drawer"})
 
 ROOMS = {
     "kitchen": Kind(
-        receptacles={
-            **{"countertop": (1, 2, 3), "diningtable": (1, 2), "shelf": (1, 2, 3), "stoveburner": (1, 2)},
-            **{"sinkbasin": (1,), "garbagecan": (1,), "fridge": (1,), "microwave": (1,)},
-        },
-        sizes=(9, 10),
+        receptacles=dict(
+            countertop=(1, 2, 3), diningtable=(1, 2), shelf=(1, 2, 3), stoveburner=(1, 2), sinkbasin=(1,),
+            garbagecan=(1,), fridge=(1,), microwave=(1,),
+        ),
         targets=("countertop", "diningtable", "shelf", "garbagecan"),
         homes={
             "mug": Home("shelf", "countertop", "chf"),
@@ -65,11 +64,10 @@ ROOMS = {
         clutter=("fork", "spoon", "saltshaker", "papertowelroll"),
     ),
     "bathroom": Kind(
-        receptacles={
-            **{"countertop": (1, 2), "shelf": (1, 2, 3), "cabinet": (1, 2), "towelholder": (1, 2)},
-            **{"sinkbasin": (1,), "bathtubbasin": (1,), "toilet": (1,), "garbagecan": (1,)},
-        },
-        sizes=(9, 10),
+        receptacles=dict(
+            countertop=(1, 2), shelf=(1, 2, 3), cabinet=(1, 2), towelholder=(1, 2), sinkbasin=(1,),
+            bathtubbasin=(1,), toilet=(1,), garbagecan=(1,),
+        ),
         targets=("countertop", "shelf", "toilet", "garbagecan"),
         homes={
             "soapbar": Home("bathtubbasin", "sinkbasin", "c"),
@@ -81,11 +79,10 @@ ROOMS = {
         clutter=("handtowel", "tissuebox", "plunger", "scrubbrush"),
     ),
     "bedroom": Kind(
-        receptacles={
-            **{"desk": (1, 2), "shelf": (1, 2, 3), "sidetable": (1, 2), "drawer": (1, 2)},
-            **{"bed": (1,), "dresser": (1,), "armchair": (1,), "garbagecan": (1,)},
-        },
-        sizes=(9, 10),
+        receptacles=dict(
+            desk=(1, 2), shelf=(1, 2, 3), sidetable=(1, 2), drawer=(1, 2), bed=(1,), dresser=(1,),
+            armchair=(1,), garbagecan=(1,),
+        ),
         targets=("bed", "dresser", "armchair", "sidetable"),
         homes={
             "book": Home("shelf", "bed"),
@@ -98,11 +95,10 @@ ROOMS = {
         lamp="desklamp",
     ),
     "livingroom": Kind(
-        receptacles={
-            **{"coffeetable": (1, 2), "armchair": (1, 2), "sidetable": (1, 2), "shelf": (1, 2), "drawer": (1, 2)},
-            **{"sofa": (1,), "tvstand": (1,), "garbagecan": (1,)},
-        },
-        sizes=(9, 10),
+        receptacles=dict(
+            coffeetable=(1, 2), armchair=(1, 2), sidetable=(1, 2), shelf=(1, 2), drawer=(1, 2), sofa=(1,),
+            tvstand=(1,), garbagecan=(1,),
+        ),
         targets=("sofa", "coffeetable", "tvstand", "garbagecan"),
         homes={
             "newspaper": Home("coffeetable", "sofa"),
@@ -155,7 +151,7 @@ def rooms(seed: int = 0) -> dict[str, list[Room]]:
 
 def _layouts(kind: Kind) -> list[dict[str, int]]:
     every = (dict(zip(kind.receptacles, counts, strict=True)) for counts in product(*kind.receptacles.values()))
-    return [counts for counts in every if sum(counts.values()) in kind.sizes]
+    return [counts for counts in every if sum(counts.values()) in RECEPTACLES]
 
 
 def _furnish(counts: dict[str, int]) -> tuple[Receptacle, ...]:
