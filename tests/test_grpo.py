@@ -128,7 +128,7 @@ def test_a_group_keyed_by_its_own_row_has_nothing_to_compare():
 @pytest.mark.parametrize("by_std", [True, False])
 @pytest.mark.parametrize(
     "score",
-    [[0.1, 0.1, 0.1], [10.1] * 7, [-0.3] * 3, [0.1 + 0.2, 0.3, 0.3], [1.0, 1.0000001, 1.0], [0.0, 1e-7, 0.0], [-9.9, -9.900001, -9.9]],
+    [[0.1] * 3, [10.1] * 7, [-0.3] * 3, [0.1 + 0.2, 0.3], [1.0, 1.0000001, 1.0], [0.0, 1e-7], [-9.9, -9.900001, -9.9]],
 )
 def test_equal_scores_give_exactly_zero(score, by_std, unit):
     group = [0] * len(score)

@@ -308,8 +308,8 @@ def test_clip_none_and_fixed_by_hand():
 
 
 def test_clip_adaptive_by_hand():
-    """Spreads 1, 2, 4 have the median 2: bounds 0.2 * 1/2, 0.2, 0.2. Group 1 counts once though it has three rows."""
-    group, spread = torch.tensor([7, 1, 1, 1, 9]), torch.tensor([2.0, 1.0, 1.0, 1.0, 4.0])
+    """Spreads .1, .2, .4 have the median .2: bounds 0.2 * 1/2, 0.2, 0.2. Group 1 counts once though it has 3 rows."""
+    group, spread = torch.tensor([7, 1, 1, 1, 9]), torch.tensor([0.2, 0.1, 0.1, 0.1, 0.4])
     bound = pure(clip_term, TERM.expand(5, 4), 0.2, "adaptive", spread, group)
     close(bound[:, 0], [0.2, 0.1, 0.1, 0.1, 0.2])
     close(bound[:, 1], [-0.2, -0.1, -0.1, -0.1, -0.2])

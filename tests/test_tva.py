@@ -93,6 +93,13 @@ def test_median_alignment_counts_units_not_rows():
     close(alignment(conf, weight, torch.zeros(5, dtype=torch.long), split="median"), [0.0, 0.0, 0.0, 0.5, 1.0])
 
 
+def test_median_alignment_of_a_draw_is_not_decided_by_float_noise():
+    """Ten times 0.1 is not 1 in floats: n rows of one unit below, one row of another above."""
+    for n in range(2, 60):
+        conf, weight = torch.tensor([1.0] * n + [2.0, 3.0]), torch.tensor([1 / n] * n + [1.0, 1.0])
+        assert alignment(conf, weight, torch.zeros(n + 2, dtype=torch.long), split="median")[n] == 0.5
+
+
 def twin_alignment(conf: list, weight: list, group: list, norm: str, split: str) -> list[float]:
     out = []
     for i, c in enumerate(conf):
@@ -205,6 +212,7 @@ def test_a_group_whose_units_are_all_on_one_side_is_neutral():
     for align in (torch.ones(4), torch.zeros(4)):
         assert not association(align, RETURN, FOUR, SAME).any()
     close(association(torch.tensor([1.0, 1.0, 1.0, 0.0]), RETURN, FOUR, SAME), [2 / 3] * 4)
+    close(association(torch.tensor([1.0, 1.0, 1.0, 0.999]), RETURN, FOUR, SAME), [2 / 3.999] * 4)
 
 
 def test_association_of_equal_returns_is_zero_whatever_the_weights():
@@ -245,6 +253,7 @@ def test_normed_trust_does_not_divide_by_float_noise():
     weight = torch.tensor([1 / 3, 1 / 3, 1 / 3, 0.5, 0.5, 1.0, 1.0])
     close(trust(equal, weight, norm=True), [sigmoid(0.6)] * 7)
     close(trust(equal + torch.linspace(0, 1e-7, 7), weight, norm=True), [sigmoid(0.6)] * 7)
+    close(trust(torch.full((7,), 987.65), weight, 1e-3, norm=True), [sigmoid(0.98765)] * 7)
     group = torch.tensor([0, 0, 1, 1, 2, 2])
     align = torch.tensor([0.3, 0.9, 0.6, 0.45, 0.1, 0.7])
     tva = association(align, torch.full((6,), 10.1), torch.ones(6), group)
