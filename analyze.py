@@ -42,6 +42,7 @@ FIGURES: dict[str, tuple[Callable, ...]] = {
     "unseen": (points.unseen,),
 }
 TOKENS = "tokens"  # the experiment whose episodes make the table and figure of token gaps
+Gaps = tuple[dict[str, list[dict]], list[str]]  # what tokens.gaps_by_method gives
 
 
 def experiments(runs: list[Run]) -> dict[str, list[Group]]:
@@ -62,33 +63,31 @@ def logged(folder: Path) -> dict[tuple[str, str], str]:
     return {key: " and ".join(values) for key, values in found.items()}
 
 
-def our_tables(runs: list[Run], results: Path) -> dict[str, Table]:
+def our_tables(runs: list[Run], experiment: dict[str, list[Group]], gaps: Gaps, results: Path) -> dict[str, Table]:
     """Every table of our results, by name."""
+    authors = logged(results / "audit")
     out = [tables.provenance(runs)]
-    for name, members in experiments(runs).items():
-        out += [tables.outcomes(name, members, logged(results / "audit")), tables.by_type(name, members)]
+    for name, members in experiment.items():
+        out += [tables.outcomes(name, members, authors), tables.by_type(name, members)]
         out += [tables.pairs(name, members), tables.cost(name, members)]
-        if name == TOKENS:
-            out.append(tokens.gap_table(name, *tokens.gaps_by_method(members)))
+    if gaps[0]:
+        out.append(tokens.gap_table(TOKENS, *gaps))
     return {table.name: table for table in out if table.rows}
 
 
-def draw(experiment: dict[str, list[Group]], authors: list[Run]) -> dict[str, Figure]:
+def draw(experiment: dict[str, list[Group]], gaps: Gaps, authors: list[Run]) -> dict[str, Figure]:
     """Every figure that some groups give, by name."""
     out = {}
     for name, members in experiment.items():
-        for function in FIGURES.get(name, (curves.success_grid,)):
-            here = [g for g in members if g.env == "webshop"] if function is curves.webshop else members
-            grey = [run for run in authors if run.table in (name, "long" if name == "main" else name)]
+        grey = [run for run in authors if run.table == name or (run.table, name) == ("long", "main")]
+        for function in FIGURES.get(name, (points.forest,)):
+            here = [group for group in members if group.env == "webshop" or function is not curves.webshop]
             if here:
                 title = function.__name__ if name in FIGURES else f"{name}_{function.__name__}"
                 out[title] = function(here, grey)
-        if name == TOKENS:
-            gaps, notes = tokens.gaps_by_method(members)
-            if gaps:
-                out["token_gaps"] = curves.token_gaps(
-                    gaps, said_of(members, "Bands: 95 %, bootstrap over episodes.") + notes
-                )
+    if gaps[0]:
+        said = said_of(experiment[TOKENS], "Bands: 95 %, bootstrap over episodes.") + gaps[1]
+        out["token_gaps"] = curves.token_gaps(gaps[0], said)
     return out
 
 
@@ -115,7 +114,8 @@ def run_audit(logs: Path, paper_path: Path, out: Path) -> None:
     print("Findings\n")
     print("\n".join(f"- {finding}" for finding in findings(runs, paper)) + "\n")
     print("\n".join(table.markdown for table in made.values()))
-    drawn = draw(experiments(runs) | {"main": groups(run for run in runs if run.table in ("main", "long"))}, [])
+    whole = {"main": groups(run for run in runs if run.table in ("main", "long"))}
+    drawn = draw({name: members for name, members in (experiments(runs) | whole).items() if members}, ({}, []), [])
     write(made, drawn, out, out)
 
 
@@ -133,7 +133,8 @@ def known_tables(args: argparse.Namespace) -> dict[str, Table]:
         paths = sorted((args.results / "audit").glob("*.md"))
         audited = {path.stem: parse(path.stem, path.read_text(encoding="utf-8")) for path in paths}
     runs = [run for run in read_runs(args.results) if run.ours] if args.results.is_dir() else []
-    return our_tables(runs, args.results) | audited
+    experiment = experiments(runs)
+    return our_tables(runs, experiment, tokens.gaps_by_method(experiment.get(TOKENS, [])), args.results) | audited
 
 
 def stale(made: dict[str, Table], results: Path) -> list[str]:
@@ -197,8 +198,10 @@ def main(args: list[str] | None = None) -> None:
         runs = [run for run in read_runs(options.results) if run.ours]
         authors = [run for run in read_runs(options.logs) if not run.ours] if options.logs else []
         remarks(runs + authors)
-        write(our_tables(runs, options.results), draw(experiments(runs), authors),
-              options.results / "tables", options.results / "figures")  # fmt: skip
+        experiment = experiments(runs)
+        gaps = tokens.gaps_by_method(experiment.get(TOKENS, []))
+        made, drawn = our_tables(runs, experiment, gaps, options.results), draw(experiment, gaps, authors)
+        write(made, drawn, options.results / "tables", options.results / "figures")
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ const panes = runs.map((run) => new Pane(run));
 panes.forEach((pane) => main.append(pane.root));
 for (const name of ["marks", "values"]) {
   const box = document.getElementById(name);
-  const set = () => main.classList.toggle(name, box.checked);
+  const set = () => document.body.classList.toggle(name, box.checked);
   box.addEventListener("change", set);
   set();
 }
@@ -188,4 +188,6 @@ document.addEventListener("keydown", (event) => {
 });
 
 follow(panes[0]);
-draw();
+// What was added says most; where nothing was saved of it, the next that was.
+const saved = ([, , of]) => panes.some((pane) => pane.episode.turns.some((turn) => of(turn) !== null));
+choose([1, 2, 0, 3].find((index) => saved(QUANTITIES[index])) ?? 3);

@@ -19,7 +19,7 @@ from analysis.draw import (
     canvas,
     dressed,
     finish,
-    grey_line,
+    grey_lines,
     metric_curve,
     said_of,
     short,
@@ -52,13 +52,11 @@ def success_grid(groups: list[Group], authors: list[Run]) -> Figure:
         for axes in grid.flat[len(cells) :]:
             axes.set_axis_off()
         for axes, (env, model) in zip(grid.flat, cells, strict=False):
-            for run in authors:
-                if run.settings["env"] == env:
-                    grey_line(axes, run, "val/success_rate", 100)
-            for group, look in dressed(_of(groups, env, model)):
+            here = _of(groups, env, model)
+            grey_lines(axes, authors, here, "val/success_rate", 100)
+            for group, look in dressed(here):
                 success_curve(axes, group, look)
             axes.set(title=f"{env}, {short(model)}", xlabel="training step", ylabel="success, %")
-            axes.legend(fontsize=6)
         return finish(figure, said_of(groups, BAND))
 
 
@@ -77,13 +75,10 @@ def length_grid(groups: list[Group], authors: list[Run]) -> Figure:
                 continue
             env, model = cells[place]
             for axes, (metric, unit) in zip(pair, metrics, strict=True):
-                for run in authors:
-                    if run.settings["env"] == env:
-                        grey_line(axes, run, metric)
+                grey_lines(axes, authors, _of(groups, env, model), metric)
                 for group, look in dressed(_of(groups, env, model)):
                     metric_curve(axes, group, metric, look)
                 axes.set(title=f"{env}, {short(model)}", xlabel="training step", ylabel=unit)
-            pair[0].legend(fontsize=5)
         return finish(figure, said_of(groups, RANGE))
 
 
@@ -92,18 +87,15 @@ def _four(groups: list[Group], authors: list[Run], last: tuple[str, str]) -> Fig
     env = groups[0].env
     with matplotlib.rc_context(STYLE):
         figure, grid = canvas(2, 2, height=2.3, width=4)
-        for run in authors:
-            if run.settings["env"] == env:
-                grey_line(grid[0, 0], run, "val/success_rate", 100)
-                for axes, (metric, _) in zip(grid.flat[1:], metrics, strict=True):
-                    grey_line(axes, run, metric)
+        grey_lines(grid[0, 0], authors, groups, "val/success_rate", 100)
+        for axes, (metric, _) in zip(grid.flat[1:], metrics, strict=True):
+            grey_lines(axes, authors, groups, metric)
         for group, look in dressed(groups):
             success_curve(grid[0, 0], group, look)
             for axes, (metric, _) in zip(grid.flat[1:], metrics, strict=True):
-                metric_curve(axes, group, metric, look)
+                metric_curve(axes, group, metric, look, window=1 if metric.startswith("val/") else 5)
         for axes, unit in zip(grid.flat, ("success, %", *(unit for _, unit in metrics)), strict=True):
             axes.set(xlabel="training step", ylabel=unit)
-        grid[0, 0].legend(fontsize=6)
         grid[0, 0].set_title(env)
         return finish(figure, said_of(groups, f"{BAND} {RANGE}"))
 
@@ -130,13 +122,11 @@ def entropy_kl(groups: list[Group], authors: list[Run]) -> Figure:
         for column, env in enumerate(envs):
             metrics = (("actor/entropy_loss", "entropy, nats a token"), ("actor/kl_loss", "KL to the start (k3), nats"))
             for axes, (metric, unit) in zip(grid[:, column], metrics, strict=True):
-                for run in authors:
-                    if run.settings["env"] == env:
-                        grey_line(axes, run, metric)
-                for group, look in dressed([g for g in groups if g.env == env]):
+                here = [group for group in groups if group.env == env]
+                grey_lines(axes, authors, here, metric)
+                for group, look in dressed(here):
                     metric_curve(axes, group, metric, look)
                 axes.set(title=env, xlabel="training step", ylabel=unit)
-            grid[0, column].legend(fontsize=5)
         return finish(figure, said_of(groups, RANGE))
 
 
@@ -153,15 +143,13 @@ def tva(groups: list[Group], authors: list[Run]) -> Figure:
                 steps, values = run.series("tva/control_mean")
                 if len(steps):
                     row[2].plot(steps, values, color="0.6", lw=0.8, label=f"control, {group.name}, first seed")
-        for run in authors:
-            grey_line(row[1], run, "tva/gate_mean")
-            grey_line(row[2], run, "tva/d_mean")
+        grey_lines(row[1], authors, groups, "tva/gate_mean")
+        grey_lines(row[2], authors, groups, "tva/d_mean")
         row[1].axhline(0.5, color="0.5", lw=0.8)
         row[2].axhline(0, color="0.5", lw=0.8)
         units = ("success, %", "mean gate m, 0 to 1", "mean TVA d, reward units")
         for axes, unit in zip(row, units, strict=True):
             axes.set(xlabel="training step", ylabel=unit)
-            axes.legend(fontsize=5)
         return finish(figure, said_of(groups, f"{BAND} {RANGE}"))
 
 
@@ -189,7 +177,6 @@ def token_gaps(gaps: dict[str, list[dict]], said: list[str]) -> Figure:
             above.axhline(0, color="0.5", lw=0.8)
             above.set(title=f"{name}, {kind_of_set}", xlabel="training step", ylabel="mean gap, nats")
             below.set(xlabel="training step", ylabel="mean |gap|, nats")
-        grid[0, 0].legend(fontsize=5)
         return finish(figure, said)
 
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from analysis.groups import Group, per_task
+from analysis.groups import Group, label, per_task
 from analysis.logs import HEADLINE, Run
 from analysis.stats import bootstrap_mean, wilson
 
@@ -33,23 +33,28 @@ STYLE = {
     "figure.dpi": 100,
     "savefig.dpi": 130,
 }
-# label: colour (dark to light in grey), dashes, marker
+# label: colour, dashes, marker; no two alike in grey
 LOOKS = {
     "GRPO": ("#7f7f7f", (0, (4, 2)), "s"),
     "GiGPO": ("#b0781e", (0, (6, 2, 1, 2)), "D"),
     "SDAR": ("#2a9d8f", (0, (1, 1)), "^"),
     "ADRS": ("#3a6fd8", (0, (5, 1)), "v"),
     "ADRS+TVA": ("#111111", "-", "o"),
+    "GiGPO+SDAR": ("#6b8e23", (0, (2, 2)), "<"),
     "GiGPO+ADRS": ("#d1495b", (0, (3, 1, 1, 1)), "P"),
     "GiGPO+ADRS+TVA": ("#7b2d8b", "-", "X"),
+    "Vanilla": ("#a0a0a0", (0, (1, 3)), "."),
+    "Skill-Prompt*": ("#808000", (0, (1, 3)), "*"),
+    "OPSD": ("#c07a50", (0, (8, 2)), ">"),
+    "GRPO+OPSD": ("#8c564b", (0, (7, 1)), ">"),
+    "Skill-GRPO": ("#4f9fcf", (0, (4, 1, 1, 1, 1, 1)), "h"),
+    "Skill-GRPO*": ("#1f77b4", (0, (4, 1, 1, 1, 1, 1)), "H"),
+    "Skill-SD": ("#9467bd", (0, (2, 1)), "p"),
+    "RLSD": ("#555500", (0, (1, 2)), "d"),
 }
-OTHERS = [
-    ("#4d4d4d", (0, (2, 1)), "<"),
-    ("#8c564b", (0, (7, 1)), ">"),
-    ("#1f77b4", (0, (1, 2)), "h"),
-    ("#9467bd", (0, (4, 1, 1, 1, 1, 1)), "*"),
-    ("#555500", (0, (8, 2)), "p"),
-]
+OTHERS = [("#4d4d4d", (0, (2, 1)), "<"), ("#c04000", (0, (7, 1)), ">"), ("#0080a0", (0, (1, 2)), "h"),
+          ("#a050c0", (0, (4, 1, 1, 1, 1, 1)), "*"), ("#606020", (0, (8, 2)), "p")]  # fmt: skip
+AUTHORS_MODEL = "Qwen2.5-3B-Instruct"
 GREY = "0.72"  # the authors' logs, behind ours
 
 
@@ -57,7 +62,7 @@ Look = tuple[str, object, str]  # colour, dashes, marker
 
 
 def looks(names: list[str]) -> list[Look]:
-    """A look for each label: its own for the first time that a known one comes, one of OTHERS for all the rest."""
+    """A look for each label: its own where it comes first, one of OTHERS for a repetition or an unknown one."""
     out, others = [], itertools.cycle(OTHERS)
     for position, name in enumerate(names):
         out.append(LOOKS[name] if name in LOOKS and name not in names[:position] else next(others))
@@ -82,14 +87,21 @@ def canvas(rows: int, columns: int, height: float = 2.5, width: float = 3.4) -> 
 
 
 def finish(figure: Figure, said: list[str]) -> Figure:
-    """Adds, below the axes, the lines that say what was measured."""
+    """Adds one legend above the axes and, below them, the lines that say what was measured."""
+    named = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            named.setdefault(name, handle)
     width, height = figure.get_size_inches()
+    columns = max(1, int(width // 2.1))
+    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=columns, fontsize=6, handlelength=3.5)
+    above = 0.14 * -(-len(named) // columns)
     lines = [part for line in said for part in textwrap.wrap(line, int(width * 20))]
     below = 0.1 + 0.105 * len(lines)
-    figure.set_size_inches(width, height + below)
-    share = below / (height + below)
-    figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))
-    figure.text(0.04 / width, 0.04 / (height + below), "\n".join(lines), fontsize=6, va="bottom", color="0.25")
+    total = height + above + below
+    figure.set_size_inches(width, total)
+    figure.get_layout_engine().set(rect=(0, below / total, 1, 1 - below / total))
+    figure.text(0.04 / width, 0.04 / total, "\n".join(lines), fontsize=6, va="bottom", color="0.25")
     return figure
 
 
@@ -99,6 +111,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     with matplotlib.rc_context(STYLE):
         figure.savefig(paths[0], metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # laid out by now, and the second layout would be the same
         figure.savefig(paths[1], metadata={"Software": None})
     return paths
 
@@ -159,11 +172,18 @@ def metric_curve(axes: Axes, group: Group, metric: str, look: Look, window: int 
         axes.fill_between(shared, values.min(0), values.max(0), color=colour, alpha=0.13, lw=0)
 
 
-def grey_line(axes: Axes, run: Run, metric: str, scale: float = 1.0, dashes: object = "-") -> None:
-    """The authors' log of the same quantity, behind ours."""
-    steps, values = run.series(metric)
-    if len(steps):
-        axes.plot(steps, scale * values, color=GREY, lw=1.0, ls=dashes, zorder=0, label=f"authors' log, {run.name}")
+def grey_lines(axes: Axes, authors: list[Run], groups: list[Group], metric: str, scale: float = 1.0) -> None:
+    """The authors' logs of the same environment and quantity, behind ours and as long as ours: the 3B model's, one
+    dash pattern a method."""
+    until = max(run.last for group in groups for run in group.runs)
+    for run in authors:
+        steps, values = run.series(metric)
+        if len(steps) and run.settings["env"] == groups[0].env and run.settings["model"] == AUTHORS_MODEL:
+            name = label(run.settings)
+            dashes, here = LOOKS.get(name, OTHERS[0])[1], steps <= until
+            axes.plot(
+                steps[here], scale * values[here], color=GREY, lw=1.0, ls=dashes, zorder=0, label=f"authors, {name}"
+            )
 
 
 def said_of(groups: list[Group], what: str = "") -> list[str]:

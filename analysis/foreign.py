@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.logs import Eval, Run, read_log, read_run
+from analysis.logs import Eval, LogError, Run, read_log, read_run
 
 TYPE = re.compile(r"val/(.+)_success_rate$")
 TURNS = {"alfworld": 50, "webshop": 15, "search": 4}  # the protocol's turn limits, method.md section 4
@@ -79,11 +79,12 @@ def fractions_of(rates: list[float], sizes: np.ndarray) -> np.ndarray:
 
 def episodes(rates: list[float], env: str) -> int | None:
     """How many episodes one validation had: the protocol's number where the rates agree with it, else the smallest
-    number up to 1024 of which they are fractions, else None. Search rates are means over batches and fit none."""
+    number of which they are fractions, else None. One or two rates fit some number by chance, so that only small ones
+    are tried for them. Search rates are means over batches and fit none."""
     usual = EPISODES.get(env)
     if usual and (env == "search" or fractions_of(rates, np.array([usual])).all()):
         return usual
-    sizes = np.arange(1, 1025)
+    sizes = np.arange(1, 1025 if len(set(rates)) > 2 else 101)
     fits = fractions_of(rates, sizes)
     return int(sizes[fits.argmax()]) if fits.any() else None
 
@@ -91,6 +92,8 @@ def episodes(rates: list[float], env: str) -> int | None:
 def read_foreign(path: Path) -> Run:
     """A log with verl's names. Raises LogError, FileNotFoundError."""
     rows, notes = read_log(path)
+    if not rows:
+        raise LogError(f"{path}: no whole log line in it")
     settings, assumed = infer(path, rows)
     tested = [row for row in rows if "val/success_rate" in row]
     n = episodes([row["val/success_rate"] for row in tested], settings["env"])

@@ -133,8 +133,8 @@ def read_log(path: Path) -> tuple[list[dict], list[str]]:
     """The metrics of a log by step, under our names, and notes on what was left out.
 
     Only finite numbers are kept: NaN, infinite and null ones are left out and counted in a note. Of a step that is
-    logged twice (a resumed run) the later line counts. Raises LogError for a metric that is not a number, for a
-    rate outside 0..1, and for a file without a line.
+    logged twice (a resumed run) the later line counts. Raises LogError for a metric that is not a number, and for a
+    rate outside 0..1.
     """
     rows, notes, holes = {}, [], {}
     for where, line in read_lines(path, notes):
@@ -154,23 +154,22 @@ def read_log(path: Path) -> tuple[list[dict], list[str]]:
         rows[line["step"]] = row
     for metric, places in sorted(holes.items()):
         notes.append(f"{places[0]}: {metric} is not a finite number (so in {len(places)} lines); left out")
-    if not rows:
-        raise LogError(f"{path}: no whole log line in it")
     return [rows[step] for step in sorted(rows)], notes
 
 
 def _per_task(line: dict, key: str, where: str) -> np.ndarray | None:
     """The per-task values of an evaluation, [n], or None. Outcomes are a string of 0 and 1, scores a list."""
-    if line.get(key) is None:
+    given = line.get(key)
+    if given is None:
         return None
-    try:
-        values = np.array([float(value) for value in line[key]])
-    except (TypeError, ValueError):
-        raise LogError(f"{where}: {key} must hold numbers") from None
+    if isinstance(given, str) and set(given) <= {"0", "1"}:
+        values = np.frombuffer(given.encode(), np.uint8) - 48.0
+    elif isinstance(given, list) and all(_finite(value) and 0 <= value <= 1 for value in given):
+        values = np.array(given, float)
+    else:
+        raise LogError(f"{where}: {key} must be a string of 0 and 1, or a list of numbers in 0..1")
     if len(values) != line["n"]:
         raise LogError(f"{where}: {len(values)} {key} for a panel of {line['n']} tasks")
-    if not np.all((values >= 0) & (values <= 1)):
-        raise LogError(f"{where}: {key} must lie in 0..1")
     return values
 
 
@@ -178,8 +177,10 @@ def _evaluation(line: dict, where: str) -> Eval:
     missing = sorted({"panel", "panel_hash", "temperature", "n", "success"} - set(line))
     if missing:
         raise LogError(f"{where}: no {', '.join(missing)}")
-    if not isinstance(line["success"], int | float) or not 0 <= line["success"] <= 1:
+    if not _finite(line["success"]) or not 0 <= line["success"] <= 1:
         raise LogError(f"{where}: success is {line['success']}, a rate from 0 to 1 is needed")
+    if not isinstance(line["n"], int) or line["n"] < 1:
+        raise LogError(f"{where}: n is {line['n']}, a number of tasks from 1 is needed")
     outcomes, scores = _per_task(line, "outcomes", where), _per_task(line, "scores", where)
     types = tuple(line.get("sources") or line.get("types") or ())
     by_type = {}

@@ -88,6 +88,15 @@ def published(table: str, group: Group) -> float | None:
     return ON_GIGPO.get(group.label) if table in ("main", "baselines", "tva") else None
 
 
+def others(table: str) -> list[tuple[str, str, float]]:
+    """What the paper prints for an experiment in worlds that ours has not: (label, world, success on ALFWorld)."""
+    if table == "models":
+        return [(label, model, value) for label, row in MODELS.items() for model, value in row.items()]
+    if table == "horizon":
+        return [(label, f"{turns} turns", value) for label, row in HORIZON.items() for turns, value in row.items()]
+    return []
+
+
 def read_table2(path: Path) -> dict[tuple[str, str], dict[str, float]]:
     """Table 2 by (model, method): a number for each column. Raises ValueError naming the line of a bad one."""
     with open(path, encoding="utf-8", newline="") as file:

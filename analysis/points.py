@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.draw import GREY, LOOKS, STYLE, Look, canvas, dressed, finish, looks, said_of, short
+from analysis.draw import GREY, LOOKS, OTHERS, STYLE, Look, canvas, dressed, finish, looks, said_of, short
 from analysis.groups import Group, per_task
 from analysis.paper import DATA, HORIZON
 from analysis.stats import bootstrap_mean, wilson
@@ -51,7 +51,6 @@ def _against(groups: list[Group], setting: str, unit: str, scale: float, paper: 
                 axes.plot(x, list(values.values()), color=GREY, ls=dashes, marker=marker, ms=3, lw=1, zorder=0)
                 axes.plot([], [], color=GREY, ls=dashes, marker=marker, ms=3, lw=1, label=f"paper, {name}")
             axes.set(title=env, xlabel=unit, ylabel="final success, %")
-            axes.legend(fontsize=6)
         said = "Points: final success with 95 % intervals." + " Paper: one run, ALFWorld 3B." * bool(paper)
         return finish(figure, said_of(groups, said))
 
@@ -98,9 +97,6 @@ def models(groups: list[Group], _: list) -> Figure:
             x, (mean, low, high) = names.index(short(group.settings.get("model"))) + aside, point
             ends = [[mean - low], [high - mean]]
             axes.errorbar(x, mean, ends, color=colour, marker=marker, ms=5, capsize=2, ls="none", label=group.label)
-        handles, texts = axes.get_legend_handles_labels()
-        kept = dict(zip(texts, handles, strict=True))
-        axes.legend(kept.values(), kept.keys(), fontsize=6)
         axes.set(xlabel="model", ylabel="final success, %")
         axes.set_xticks(range(len(names)), names)
         return finish(figure, said_of(groups, "Points: final success; bars: 95 % intervals."))
@@ -123,8 +119,23 @@ def unseen(groups: list[Group], _: list) -> Figure:
                     )
             axes.set_yticks(range(len(kinds)), kinds, fontsize=6)
             axes.set(title=f"{panel} panel", xlabel="final success, %", xlim=(0, 102))
-            axes.legend(fontsize=6)
         return finish(figure, said_of(groups, "Points: mean over seeds by task type."))
+
+
+def forest(groups: list[Group], _: list) -> Figure:
+    """Final success of every group with its interval, one line each."""
+    with matplotlib.rc_context(STYLE):
+        figure, ((axes,),) = canvas(1, 1, height=0.7 + 0.2 * len(groups), width=6)
+        for y, group in enumerate(groups):
+            point = _point(group)
+            if point:
+                mean, low, high = point
+                look = {"color": LOOKS.get(group.label, OTHERS[0])[0], "marker": LOOKS.get(group.label, OTHERS[0])[2]}
+                axes.errorbar(mean, y, xerr=[[mean - low], [high - mean]], ms=5, capsize=2, ls="none", **look)
+        axes.set_yticks(range(len(groups)), [f"{group.env}, {group.name}" for group in groups], fontsize=6)
+        axes.invert_yaxis()
+        axes.set(xlabel="final success, %")
+        return finish(figure, said_of(groups, "Points: final success; bars: 95 % intervals."))
 
 
 def cost(groups: list[Group], _: list) -> Figure:
@@ -150,5 +161,4 @@ def cost(groups: list[Group], _: list) -> Figure:
         axes.set_yticks(range(len(groups)), [f"{group.env}, {group.name}" for group in groups], fontsize=6)
         axes.invert_yaxis()
         axes.set(xlabel="seconds a training step, evaluation aside")
-        axes.legend(fontsize=6, ncols=6, loc="lower right")
         return finish(figure, said_of(groups, "Bars: mean over all steps and seeds."))

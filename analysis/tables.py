@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.groups import WHERE, Group, one_panel, per_task
 from analysis.logs import HEADLINE, Eval, Run
-from analysis.paper import published
+from analysis.paper import others, published
 from analysis.render import Cell, Table, chance
 from analysis.stats import (
     Measure,
@@ -24,6 +24,7 @@ from analysis.stats import (
 )
 
 NONE = "–"
+WORLD = ("env", "model", "fraction", "max_turns", "skill_noise", "eval_split", "steps")  # what a method is tried in
 PHASES = ("rollout", "teacher", "ref", "old", "credit", "update")
 
 
@@ -104,6 +105,11 @@ def outcomes(table: str, members: list[Group], authors: dict[tuple[str, str], st
                 (authors or {}).get((group.env, group.label), NONE),
             )
         )
+    if any(group.env == "alfworld" for group in members):
+        empty = [NONE] * (len(columns) - 5)
+        rows += [
+            ("alfworld", label, f"paper, {said}", *empty, f"{value:.1f}", NONE) for label, said, value in others(table)
+        ]
     kept = [i for i, name in enumerate(columns) if i < 2 or any(row[i] not in (NONE, "") for row in rows)]
     index = 3 if 2 in kept else 2
     trimmed = [tuple(row[i] for i in kept) for row in rows]
@@ -144,34 +150,34 @@ def _of_type(chosen: list[list[Eval]], kind: str) -> Cell:
     return Measure(100 * part.mean(), 100 * low, 100 * high, f"{hits}/{n}, {runs}")
 
 
+def rivals(label: str) -> list[str]:
+    """The labels that a method is set against: its backbone, SDAR where it is an ADRS, ADRS where it has the gate."""
+    prefix = "GiGPO+" if label.startswith("GiGPO+") else ""
+    names = [f"{prefix}SDAR"] * ("ADRS" in label) + [f"{prefix}ADRS"] * label.endswith("+TVA")
+    return [name for name in [prefix.strip("+") or "GRPO", *names] if name != label]
+
+
 def comparisons(members: list[Group]) -> list[tuple[Group, Group]]:
-    """Which groups are set against each other: each method against its backbone, ADRS against SDAR, with the gate
-    against without, and each variant against its label's reference (the one without differing settings)."""
-    pairs = []
+    """Which groups are set against each other: a method against its rivals in the same world; with fewer tasks or
+    wrong skills also against its backbone, which has all tasks and no skills; a variant against the reference."""
+    out = []
     for group in members:
-        peers = [
-            g
-            for g in members
-            if g.env == group.env
-            and g is not group
-            and g.settings.get("eval_split") == group.settings.get("eval_split")
-        ]
-        backbone = "GiGPO" if group.label.startswith("GiGPO") else "GRPO"
-        rivals = [backbone] + ["SDAR"] * ("ADRS" in group.label) + ["ADRS"] * group.label.endswith("TVA")
-        if backbone == "GiGPO":
-            rivals = [name if name == backbone else f"GiGPO+{name}" for name in rivals]
-        for rival in rivals:
-            same = [p for p in peers if p.label == rival and p.label != group.label and p.variant == group.variant]
-            pairs += [(group, peer) for peer in same]
-        pairs += [(group, peer) for peer in peers if peer.label == group.label and group.variant and not peer.variant]
-    return pairs
+        for peer in members:
+            differing = {key for key in WORLD if group.settings.get(key) != peer.settings.get(key)}
+            whole = peer.label in rivals(group.label)[:1] and peer.settings.get("fraction", 1.0) == 1.0
+            allowed = {"fraction", "skill_noise"} if whole else set()
+            rival = peer.label in rivals(group.label) and differing <= allowed
+            reference = peer.label == group.label and not differing and bool(group.variant) and not peer.variant
+            if rival or reference:
+                out.append((group, peer))
+    return out
 
 
 def pairs(table: str, members: list[Group]) -> Table:
-    """Differences in final success between methods on one panel, in points, with both permutation tests.
+    """Differences in final success between methods on one panel, in points, and whether they could be chance.
 
-    `p, tasks`: McNemar (one run each), or exchanging the methods on whole tasks. `p, seeds`: exchanging runs. Holm
-    corrects the larger of the two over the table. A verdict needs two runs of each side.
+    `p, tasks`: McNemar (one run each), or exchanging the methods on whole tasks. `p, seeds`: Welch's t on the runs.
+    Holm corrects the larger of the two over the table. A verdict needs two runs of each side.
     """
     found = []
     for one, other in comparisons(members):

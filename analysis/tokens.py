@@ -99,13 +99,14 @@ def locate(response: str, tokens: list[str]) -> list[tuple[int, int] | None]:
         text = token.strip()
         while cursor < len(response) and response[cursor].isspace():
             cursor += 1
-        start = response.find(text, cursor, cursor + 4 * lost + len(text)) if text else cursor
+        start = response.find(text, cursor, cursor + 4 * lost + len(text))
         if start < 0:
             places.append(None)
             lost += 1
             continue
         places.append((start, start + len(text)))
-        cursor, lost = start + len(text), 0
+        if text:
+            cursor, lost = start + len(text), 0
     return places
 
 
@@ -114,10 +115,10 @@ def categories(response: str, tokens: list[str], admissible: list[str]) -> list[
     classes = character_classes(response, admissible)
     out = []
     for token, place in zip(tokens, locate(response, tokens), strict=True):
-        if place is None:
-            out.append("tag" if END.fullmatch(token.strip()) else "style")
+        if END.fullmatch(token.strip()):
+            out.append("tag")
             continue
-        inside = Counter(classes[slice(*place)])
+        inside = Counter(classes[slice(*place)] if place else ())
         out.append(min(inside, key=lambda kind: (-inside[kind], CATEGORIES.index(kind))) if inside else "style")
     return out
 
