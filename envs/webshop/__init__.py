@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from envs.base import SPLITS, Player, Task, View, parse_action
-from envs.webshop import mini
+from envs.webshop import generate, mini
 from envs.webshop.catalogue import MemoryCatalogue, read_raw
 from envs.webshop.goals import Goal, Stock, draw_stock
 from envs.webshop.lean import FIXED, lean_prompt
 from envs.webshop.mini import RECIPES
 from envs.webshop.mini_players import SPOKEN, MiniPlayer, key_moves
+from envs.webshop.players import make_player
 from envs.webshop.prepare import APPROXIMATE, PreparedCatalogue
 from envs.webshop.prompt import instruct_prompt
 from envs.webshop.shop import Errand, Rules, Shop
@@ -113,7 +114,7 @@ class WebShop:
         """See players.py. Raises ValueError for an unknown kind."""
         if kind not in PLAYERS:
             raise ValueError(f"player {kind!r}: unknown, choose one of {', '.join(PLAYERS)}")
-        raise NotImplementedError
+        return make_player(kind, rng, self.max_turns)
 
 
 class MiniShop(WebShop):
@@ -166,7 +167,9 @@ def make_domain(world: str = "", data: str = "", mode: str = "fixed", max_turns:
         raise ValueError(f"world {world!r}: unknown, choose one of {', '.join(WORLDS)}")
     if world == "mini":
         return MiniShop(max_turns or mini.MAX_TURNS, **options)
-    if world == "data" and not Path(folder).is_dir():
+    if world == "generated":
+        return WebShop(generate.build(), Rules(mode), max_turns or MAX_TURNS, **options)
+    if not Path(folder).is_dir():
         raise FileNotFoundError(f"WEBSHOP_DATA={folder or '(not set)'}: no such folder; see README, WebShop data")
     catalogue = _open(Path(folder), mode)
     return WebShop(catalogue, Rules(mode), max_turns or MAX_TURNS, **options)

@@ -37,6 +37,7 @@ from envs.webshop.catalogue import (
     tagged_nouns,
     to_record,
 )
+from envs.webshop.generate import draw_products
 from envs.webshop.search import STOP_WORDS, Index
 
 VERSION = 1
@@ -212,14 +213,21 @@ def prepare(products: Path, instructions: Path, out: Path, nouns: str, human: Pa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--products", type=Path, required=True, help="items_shuffle*.json")
-    parser.add_argument("--instructions", type=Path, required=True, help="items_ins_v2*.json")
+    parser.add_argument("--generated", type=int, help="so many generated products, instead of raw files")
+    parser.add_argument("--products", type=Path, help="items_shuffle*.json")
+    parser.add_argument("--instructions", type=Path, help="items_ins_v2*.json")
     parser.add_argument("--human", type=Path, help="items_human_ins.json")
     parser.add_argument("--nouns", default="spacy", help=f"spacy, {APPROXIMATE}, or a title_nouns*.json")
     parser.add_argument("--drop-malformed", action="store_true", help="leave malformed products away")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     args = parser.parse_args()
-    report = prepare(args.products, args.instructions, args.out, args.nouns, args.human, args.drop_malformed)
+    if args.generated:
+        report = Report(kept=args.generated)
+        write(iter(draw_products(args.generated, seed=0)), args.out, "generated", report)
+    elif args.products and args.instructions:
+        report = prepare(args.products, args.instructions, args.out, args.nouns, args.human, args.drop_malformed)
+    else:
+        parser.error("give --products and --instructions, or --generated")
     print("\n".join([f"wrote {args.out}", *report.lines()]))
 
 
