@@ -107,6 +107,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--env", required=True, choices=envs.NAMES)
+    parser.add_argument("--env_args", nargs="*", default=[], help="options of the environment, KEY=VALUE ...")
     parser.add_argument("--model", help="hub id, folder (a run's checkpoint too) or tiny; default as in train.py")
     parser.add_argument("--split", default="unseen", choices=SPLITS)
     parser.add_argument("--tasks", type=int, default=256, help="size of the panel, 0: the whole split")
@@ -118,8 +119,11 @@ def main() -> None:
     use_threads(0, 1)
     name, reason = choose_model(args.model, args.env, args.device != "cpu")
     print(f"model {name} ({reason})")
-    options = {} if args.max_turns is None else {"max_turns": args.max_turns}
-    domain, policy = envs.load(args.env, **options), load_policy(name, device=args.device)
+    policy = load_policy(name, device=args.device)
+    domain = envs.load(
+        args.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(args.env_args)
+    )
+    domain.max_turns = args.max_turns or domain.max_turns
     tasks = panel(domain, args.split, args.tasks)
     scripted = scripted_rates(domain, tasks)
     for temperature in args.temperature:

@@ -35,6 +35,7 @@ def _(default, help: str):
 class Settings:
     # what is trained on what
     env: str = _("alfworld", "alfworld, webshop or search")
+    env_args: list[str] = field(default_factory=list, metadata={"help": "options of the environment, KEY=VALUE ..."})
     model: str | None = _(None, "hub id, local folder, or tiny; default: tiny without CUDA, Qwen2.5-3B-Instruct with")
     method: str = _("adrs", f"one of {', '.join(METHODS)}; none is the bare backbone")
     backbone: str = _("grpo", "grpo or gigpo")
@@ -128,8 +129,8 @@ PRESETS = {
     "always": {"window_start": 0.0, "window_stop": 1.0},
 }
 LAPTOP = {
-    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 5e-4, "mini_rows": 0, "micro_tokens": 8192,
-    "kl": 0.01, "lora": 0, "dtype": "float32",
+    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 5e-4,
+    "mini_rows": 0, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32",
 }  # fmt: skip
 PAPER = {
     "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,

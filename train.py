@@ -334,8 +334,10 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
         )
     use_threads(s.threads, accelerator.num_processes)
     name, reason = choose_model(s.model, s.env, cuda)
-    domain = envs.load(s.env)
     policy = load_policy(name, s.dtype or ("bfloat16" if cuda else "float32"), s.thinking, accelerator.device)
+    domain = envs.load(
+        s.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(s.env_args)
+    )
     s = resolve(s, policy.lean, cuda, domain)
     domain.max_turns = s.max_turns
     if s.lora and not hasattr(policy.model, "peft_config"):

@@ -213,7 +213,7 @@ def main() -> None:
     args = parser.parse_args()
     use_threads(args.threads, 1)
     torch.manual_seed(args.seed)
-    domain = envs.load(args.env)
+    domain = envs.load(args.env, lean=True)
     provider = SkillProvider(skill_folder(args.env, lean=True))
     policy = new_policy(domain.words(), args.width, args.layers)
     size = sum(parameter.numel() for parameter in policy.model.parameters())

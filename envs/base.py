@@ -65,7 +65,6 @@ class Domain(Protocol):
     max_turns: int  # model calls an episode
     history: int  # (observation, action) pairs in a prompt
     invalid_penalty: float  # taken off the reward of a turn whose text lacks the asked form
-    stop: tuple[str, ...]  # a response is complete after any of these
 
     def tasks(self, split: str) -> list[Task]: ...  # sorted by id; splits share no task
     def make(self) -> Env: ...

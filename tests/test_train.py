@@ -283,7 +283,7 @@ def launch(policy, tmp_path, monkeypatch):
     (skills / "all.md").write_text("secret secret")
     policy.model.save_pretrained(tmp_path / "model")
     policy.tokenizer.save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(envs, "load", lambda name, **options: Toy(**options))
+    monkeypatch.setattr(envs, "load", lambda name, lean, think_in_prompt: Toy())
     monkeypatch.setattr(module, "skill_folder", lambda env, lean: skills)
     monkeypatch.setattr(signal, "signal", lambda *args: None)  # the test runner keeps its own handlers
 

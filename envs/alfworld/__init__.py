@@ -34,8 +34,8 @@ class AlfworldEnv:
     """Plays one game at a time, as envs/base.py asks. A response of the wrong form is played all the same; `valid`
     tells. `play` is the hidden state, for the expert only; `start` makes it and so chooses the engine."""
 
-    def __init__(self, max_turns: int, start: Callable[[Task], Play] = start_native):
-        self.max_turns = max_turns
+    def __init__(self, max_turns: int, start: Callable[[Task], Play] = start_native, think_in_prompt: bool = False):
+        self.max_turns, self.think_in_prompt = max_turns, think_in_prompt
         self._start = start
 
     def reset(self, *, seed: int | None = None, options: dict[str, Task]) -> tuple[str, dict]:
@@ -48,7 +48,7 @@ class AlfworldEnv:
     def step(self, response: str) -> tuple[str, float, bool, bool, dict]:
         """Plays the action in a response. Returns observation, reward (10 on a win, else 0), won, out of turns,
         info."""
-        action, valid = parse_action(response)
+        action, valid = parse_action(response, think_in_prompt=self.think_in_prompt)
         self.turn += 1
         observation, _, won = self.play.step(action)
         truncated = not won and self.turn >= self.max_turns
@@ -65,12 +65,12 @@ class AlfworldDomain:
     name = "alfworld"
     history = 2
     invalid_penalty = 0.1
-    stop = ("</action>",)
 
-    def __init__(self, data: str | Path | None, max_turns: int | None = None, backend: str = "native"):
+    def __init__(self, data: str | Path | None, max_turns: int | None = None, backend: str = "native",
+                 think_in_prompt: bool = False):  # fmt: skip
         if backend not in BACKENDS:
             raise ValueError(f"unknown backend {backend!r}: choose one of {', '.join(BACKENDS)}")
-        self.backend = backend
+        self.backend, self.think_in_prompt = backend, think_in_prompt
         self.source = str(data) if data else "generated"
         self.max_turns = max_turns or (REAL_TURNS if data else rooms.MAX_TURNS)
         self._real = games.find(data) if data else None
@@ -92,10 +92,10 @@ class AlfworldDomain:
 
     def make(self) -> AlfworldEnv:
         if self.backend == "native":
-            return AlfworldEnv(self.max_turns)
+            return AlfworldEnv(self.max_turns, think_in_prompt=self.think_in_prompt)
         from envs.alfworld.textworld import Worker  # an extra; everything else works without
 
-        return AlfworldEnv(self.max_turns, Worker().start)
+        return AlfworldEnv(self.max_turns, Worker().start, self.think_in_prompt)
 
     def prompt(self, view: View, lean: bool) -> str:
         return lean_prompt(view) if lean else full_prompt(view)
@@ -117,8 +117,13 @@ class AlfworldDomain:
 
 
 def make_domain(
-    data: str | Path | None = None, max_turns: int | None = None, backend: str = "native"
+    data: str | Path | None = None,
+    max_turns: int | None = None,
+    backend: str = "native",
+    lean: bool = False,
+    think_in_prompt: bool = False,
 ) -> AlfworldDomain:
     """Real games from `data` or, if it is not given, from the folder in $ALFWORLD_DATA; generated ones without.
-    `backend` textworld plays real games through ALFWorld's own engine."""
-    return AlfworldDomain(data or os.environ.get("ALFWORLD_DATA") or None, max_turns, backend)
+    `backend` textworld plays real games through ALFWorld's own engine. `think_in_prompt`: see `parse_action`; `lean`
+    makes no difference here, every policy plays the same games."""
+    return AlfworldDomain(data or os.environ.get("ALFWORLD_DATA") or None, max_turns, backend, think_in_prompt)
