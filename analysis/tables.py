@@ -110,7 +110,9 @@ def outcomes(table: str, members: list[Group], authors: dict[tuple[str, str], st
         rows += [
             ("alfworld", label, f"paper, {said}", *empty, f"{value:.1f}", NONE) for label, said, value in others(table)
         ]
-    kept = [i for i, name in enumerate(columns) if i < 2 or any(row[i] not in (NONE, "") for row in rows)]
+    kept = [
+        i for i, name in enumerate(columns) if i < 2 or name in WHERE or any(row[i] not in (NONE, "") for row in rows)
+    ]
     index = 3 if 2 in kept else 2
     trimmed = [tuple(row[i] for i in kept) for row in rows]
     title = f"{table}: success in percent"
