@@ -27,7 +27,7 @@ from envs.webshop.players import make_player
 from envs.webshop.prepare import APPROXIMATE, PreparedCatalogue
 from envs.webshop.prompt import instruct_prompt
 from envs.webshop.shop import Errand, Rules, Shop
-from envs.webshop.splits import CANONICAL_SEED, Named, split_goals, task_type
+from envs.webshop.splits import CANONICAL_SEED, SCHEMES, Named, split_goals, task_type
 
 WON = 10.0  # reward of a perfect purchase
 MAX_TURNS = 15
@@ -120,9 +120,9 @@ class WebShop:
 class MiniShop(WebShop):
     """The mini world, with what the making of a small policy needs besides."""
 
-    def __init__(self, max_turns: int = mini.MAX_TURNS, **options):
-        rules = Rules(page_size=mini.PAGE_SIZE, ranks=True)
-        super().__init__(mini.build(), rules, max_turns, **options)
+    def __init__(self, mode: str, max_turns: int, **held_out):
+        rules = Rules(mode, page_size=mini.PAGE_SIZE, ranks=True)
+        super().__init__(mini.build(), rules, max_turns, **held_out)
 
     def player(self, kind: str, rng: np.random.Generator) -> Player:
         if kind in ("guided", "novice"):
@@ -135,7 +135,7 @@ class MiniShop(WebShop):
 
     def practice(self, count: int, seed: int) -> list[tuple[Task, str]]:
         """Tasks in shops where the facts are drawn anew, each with the note that tells its fact: whoever plays them has
-        to read. `seed` must not be 0, the shop that is played in earnest."""
+        to read."""
         rng = np.random.default_rng([seed, 0x9AC])
         made = []
         for shop in range(-(-count // PRACTICE)):
@@ -152,27 +152,29 @@ class MiniShop(WebShop):
         return key_moves(view)
 
 
-def make_domain(world: str = "", data: str = "", mode: str = "fixed", max_turns: int | None = None,
-                **options) -> WebShop:  # fmt: skip
+def make_domain(world: str = "", data: str = "", mode: str = "fixed", scheme: str = "by_product", seed: int = 0,
+                human: bool = False, lean: bool = False, think_in_prompt: bool = False,
+                max_turns: int | None = None) -> WebShop:  # fmt: skip
     """The domain of a world: `data`, `generated` or `mini`; by default `data` where $WEBSHOP_DATA (or `data`, a folder
-    of raw files or one that `prepare` wrote) is given, else `generated`.
+    of raw files or one that `prepare` wrote) is given, else `mini` for a policy of `lean` prompts, else `generated`.
 
-    mode: fixed, or parity with the original (shop.py). options: `scheme` and `seed`, who is held out (`split_goals`);
-    `human`, goals that people wrote; `think_in_prompt` (`parse_action`). Raises ValueError or FileNotFoundError with
-    what to do.
+    mode: fixed, or parity with the original (shop.py). scheme, seed: who is held out (`split_goals`). human: goals that
+    people wrote. think_in_prompt: see `parse_action`. Raises ValueError or FileNotFoundError with what to do.
     """
     folder = data or os.environ.get("WEBSHOP_DATA", "")
-    world = world or ("data" if folder else "generated")
+    world = world or ("data" if folder else "mini" if lean else "generated")
     if world not in WORLDS:
         raise ValueError(f"world {world!r}: unknown, choose one of {', '.join(WORLDS)}")
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme {scheme!r}: unknown, choose one of {', '.join(SCHEMES)}")
+    held_out = {"scheme": scheme, "seed": seed, "human": bool(human), "think_in_prompt": think_in_prompt}
     if world == "mini":
-        return MiniShop(max_turns or mini.MAX_TURNS, **options)
-    if world == "generated":
-        return WebShop(generate.build(), Rules(mode), max_turns or MAX_TURNS, **options)
-    if not Path(folder).is_dir():
+        return MiniShop(mode, max_turns or mini.MAX_TURNS, **held_out)
+    if world == "data" and not (folder and Path(folder).is_dir()):
         raise FileNotFoundError(f"WEBSHOP_DATA={folder or '(not set)'}: no such folder; see README, WebShop data")
-    catalogue = _open(Path(folder), mode)
-    return WebShop(catalogue, Rules(mode), max_turns or MAX_TURNS, **options)
+    rules = Rules(mode)
+    catalogue = generate.build() if world == "generated" else _open(Path(folder), mode)
+    return WebShop(catalogue, rules, max_turns or MAX_TURNS, **held_out)
 
 
 def _open(folder: Path, mode: str) -> PreparedCatalogue | MemoryCatalogue:

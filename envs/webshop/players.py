@@ -10,6 +10,8 @@ hits but for prices above the cap, leaves a product that lacks an asked option, 
 alone. Left out: those of the mini shop (mini_players.py).
 """
 
+import re
+
 import numpy as np
 
 from envs.base import Env, View
@@ -122,4 +124,5 @@ class Shopper:
 
 def _dear(listing: Listing, wish: Wish) -> bool:
     """Whether the (lowest) price is above the cap; the order of the search decides between all others."""
-    return wish.cap is not None and float(listing.price.removeprefix("$").split(" ")[0]) > wish.cap
+    price = re.match(r"\$(\d+(?:\.\d+)?)", listing.price)
+    return bool(price) and wish.cap is not None and float(price[1]) > wish.cap

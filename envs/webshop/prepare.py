@@ -53,6 +53,7 @@ class PreparedCatalogue:
     """
 
     def __init__(self, folder: Path):
+        self.folder = folder
         meta = read_json(folder / "meta.json", dict)
         index = read_json(folder / "index.json", dict)
         if meta.get("version") != VERSION:
@@ -75,6 +76,9 @@ class PreparedCatalogue:
         self.digest, self.nouns = meta["digest"], meta["nouns"]
         self.source = f"{folder}{' (approximate title nouns)' if self.nouns == APPROXIMATE else ''}"
         self._product = lru_cache(maxsize=10_000)(self._read)
+
+    def __reduce__(self) -> tuple:
+        return PreparedCatalogue, (self.folder,)  # another process maps the folder itself
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
