@@ -103,14 +103,14 @@ def demonstrate(domain: Domain, policy: Policy, task: Task, kind: str, hint: str
 
 
 def lesson(domain: Domain, policy: Policy, provider: SkillProvider, count: int, seed: int, noise: float) -> list:
-    """Rows of `count` games: a half the novice's without a skill, a quarter each the guided player's with the true
+    """Rows of `count` games: a third the novice's without a skill, a third each the guided player's with the true
     skill and with a practice note, all shuffled."""
     rng = np.random.default_rng([seed, 0xDE40])
     tasks = domain.tasks("train")
-    practice = domain.practice(count - count // 2 - count // 4, seed)
+    practice = domain.practice(count // 3, seed)
     hint = hints(domain, provider, {task.id: note for task, note in practice})
-    games = [(tasks[i], "novice", None) for i in rng.integers(len(tasks), size=count // 2)]
-    games += [(tasks[i], "guided", hint(tasks[i])) for i in rng.integers(len(tasks), size=count // 4)]
+    games = [(tasks[i], "novice", None) for i in rng.integers(len(tasks), size=count // 3)]
+    games += [(tasks[i], "guided", hint(tasks[i])) for i in rng.integers(len(tasks), size=count // 3)]
     games += [(task, "guided", hint(task)) for task, _ in practice]
     rows = [row for task, kind, text in games for row in demonstrate(domain, policy, task, kind, text, rng, noise)]
     unknown = policy.tokenizer.unk_token_id
@@ -199,8 +199,8 @@ def main() -> None:
     parser.add_argument("--env", required=True, choices=envs.NAMES)
     parser.add_argument("--out", help="folder to write (default models/tiny-<env>)")
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=3000, help="optimizer steps")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2000, help="optimizer steps")
     parser.add_argument("--rows", type=int, default=128, help="turns a step")
     parser.add_argument("--games", type=int, default=400, help="games played at a time")
     parser.add_argument("--noise", type=float, default=0.1, help="share of turns played at random")

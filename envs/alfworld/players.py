@@ -55,10 +55,12 @@ def play(domain: Domain, kind: str, tasks: list[Task], seed: int = 0) -> list[bo
     return won
 
 
-def search_order(home: Home | None, places: tuple[str, ...], avoid: str = "") -> list[str]:
-    """Where to look for what has this home: in the first kind of receptacle, the second, any; each by number."""
-    ranks = {home.second: 1, home.first: 0} if home else {}
-    return sorted((p for p in places if kind_of(p) != avoid), key=lambda p: (ranks.get(kind_of(p), 2), by_number(p)))
+def search_order(home: Home | None, places: tuple[str, ...], at: str = "") -> list[str]:
+    """The usual places that are left to look in: the first home's by number, the second's; behind `at`, if that is one
+    of them, and none if it is another place (then both homes have been looked in)."""
+    kinds = [home.first, home.second] if home else []
+    usual = [place for kind in kinds for place in places if kind_of(place) == kind]  # `places` are by number
+    return usual[usual.index(at) + 1 :] if at in usual else [] if at else usual
 
 
 class Phrases:
@@ -180,16 +182,21 @@ class Searcher:
         looked = bool(sight.here) and not _just_put(view)
         kind = goal.lamp if sight.held else goal.kind
         if not self.guided:
-            known = {*sight.here, *(action.removeprefix("go to ") for _, action in view.history)}
-            fresh = [place for place in sight.places if place not in known] or list(sight.places)
-            return say.go_find(sight.held, looked, "", _pick(fresh, self.rng))
+            return say.go_find(sight.held, looked, "", _pick(self._fresh(view, sight), self.rng))
         homes = getattr(view.task.payload, "homes", HOMES)  # a practice game has its own
         home = homes.get(kind)
-        order = search_order(home, sight.places, avoid="" if goal.state else goal.target)
-        at = _standing(view, sight)
-        after = order[order.index(at) + 1 :] + order if at in order else order
-        place = next(place for place in after if place not in sight.here)
+        usual = search_order(home, sight.places, _standing(view, sight) if _searching(view) else "")
+        usual = [place for place in usual if place not in sight.here]
+        elsewhere = [place for place in self._fresh(view, sight) if not home or kind_of(place) not in home[:2]]
+        place = usual[0] if usual else _pick(elsewhere or list(sight.places), self.rng)
         return say.go_find(sight.held, looked, _why(kind, home, place), place)
+
+    @staticmethod
+    def _fresh(view: View, sight: Sight) -> list[str]:
+        """The places that the window does not show; all others where it shows them all."""
+        known = {*sight.here, *(action.removeprefix("go to ") for _, action in view.history)}
+        places = [place for place in sight.places if place not in sight.here]
+        return [place for place in places if place not in known] or places
 
 
 def _why(kind: str, home: Home | None, place: str) -> str:
@@ -209,6 +216,11 @@ def _standing(view: View, sight: Sight) -> str:
     """The receptacle one is at; of several at one place, the one that was gone to."""
     gone = [action.removeprefix("go to ") for _, action in view.history]
     return next((place for place in reversed(gone) if place in sight.here), sight.here[0] if sight.here else "")
+
+
+def _searching(view: View) -> bool:
+    """Whether what is seen is a place that was looked in, not the outcome of taking, treating or putting."""
+    return view.observation.startswith(("You arrive at ", "You open ", "The ", "On the "))
 
 
 def _just_put(view: View) -> bool:

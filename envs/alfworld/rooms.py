@@ -49,8 +49,8 @@ OPENABLE = frozenset({"fridge", "microwave", "cabinet", "drawer"})
 ROOMS = {
     "kitchen": Kind(
         receptacles=dict(
-            countertop=(1, 2, 3), diningtable=(1, 2), shelf=(1, 2, 3), stoveburner=(1, 2), sinkbasin=(1,),
-            garbagecan=(1,), fridge=(1,), microwave=(1,),
+            countertop=(1,), diningtable=(1,), shelf=(1,), stoveburner=(1,), sinkbasin=(1,), garbagecan=(1,),
+            fridge=(1,), microwave=(1,), cabinet=(0, 1, 2), drawer=(0, 1, 2), coffeemachine=(0, 1), toaster=(0, 1),
         ),
         targets=("countertop", "diningtable", "shelf", "garbagecan"),
         homes={
@@ -65,8 +65,9 @@ ROOMS = {
     ),
     "bathroom": Kind(
         receptacles=dict(
-            countertop=(1, 2), shelf=(1, 2, 3), cabinet=(1, 2), towelholder=(1, 2), sinkbasin=(1,),
-            bathtubbasin=(1,), toilet=(1,), garbagecan=(1,),
+            countertop=(1,), shelf=(1,), cabinet=(1,), towelholder=(1,), sinkbasin=(1,), bathtubbasin=(1,),
+            toilet=(1,), garbagecan=(1,), drawer=(0, 1, 2), sidetable=(0, 1), handtowelholder=(0, 1, 2),
+            toiletpaperhanger=(0, 1),
         ),
         targets=("countertop", "shelf", "toilet", "garbagecan"),
         homes={
@@ -80,8 +81,8 @@ ROOMS = {
     ),
     "bedroom": Kind(
         receptacles=dict(
-            desk=(1, 2), shelf=(1, 2, 3), sidetable=(1, 2), drawer=(1, 2), bed=(1,), dresser=(1,),
-            armchair=(1,), garbagecan=(1,),
+            desk=(1,), shelf=(1,), sidetable=(1,), drawer=(1, 2), bed=(1,), dresser=(1,), armchair=(1,),
+            garbagecan=(1,), cabinet=(0, 1), ottoman=(0, 1), coffeetable=(0, 1), cart=(0, 1),
         ),
         targets=("bed", "dresser", "armchair", "sidetable"),
         homes={
@@ -96,8 +97,8 @@ ROOMS = {
     ),
     "livingroom": Kind(
         receptacles=dict(
-            coffeetable=(1, 2), armchair=(1, 2), sidetable=(1, 2), shelf=(1, 2), drawer=(1, 2), sofa=(1,),
-            tvstand=(1,), garbagecan=(1,),
+            coffeetable=(1,), armchair=(1,), sidetable=(1,), shelf=(1,), drawer=(1, 2), sofa=(1,), tvstand=(1,),
+            garbagecan=(1,), cabinet=(0, 1), ottoman=(0, 1), dresser=(0, 1), diningtable=(0, 1),
         ),
         targets=("sofa", "coffeetable", "tvstand", "garbagecan"),
         homes={
