@@ -198,8 +198,9 @@ def practice(count: int, seed: int = 0) -> list[tuple[Task, str]]:
     for number in range(count):
         homes = dict(HOMES)
         for kind in ROOMS.values():
+            everywhere = [name for name, counts in kind.receptacles.items() if min(counts) > 0]
             for name, home in kind.homes.items():
-                first, second = rng.permutation(list(kind.receptacles))[:2]
+                first, second = rng.permutation(everywhere)[:2]
                 homes[name] = Home(str(first), str(second), home.can)
         task = _draw("practice/", number, rooms_here, homes, rng)
         drawn.append((replace(task, payload=Practice(task.payload, homes)), note(task.topic, homes)))
