@@ -10,8 +10,9 @@ Three marks, which Markdown does not show:
     <!-- cell:TABLE:ROW:COLUMN -->94.5 [89.1, 97.3] (121/128, 1 run)<!-- /cell -->      the whole cell
     <!-- cite:SOURCE -->60.2<!-- /cite -->                a number of someone else, with where it is from
 
-Any other number with a decimal point or a percent sign is an error, unless it stands in code, a formula, a link, or
-a name (Qwen2.5, Apache-2.0). Left out: whether what is said about a number is true.
+Any other decimal number from 1 on, and any percentage or number of points, is an error, unless it stands in code, a
+formula, an address, or a name (Qwen2.5, arXiv 2608.03223). Put a version or a setting in code: `3.11`, `13 %`. Left
+out: whether what is said about a number is true.
 """
 
 import re
@@ -26,7 +27,7 @@ MARK = re.compile(r"<!-- /?(?:analyze|num|cell|cite)\b[^>]*-->")
 QUOTED = re.compile(
     r"```.*?```|~~~.*?~~~|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]+\$|<!--.*?-->|\]\([^)\n]*\)|https?://\S+", re.DOTALL
 )
-NUMBER = re.compile(r"(?<![\w.,/:-])[-+−]?\d+(?:\.\d+(?![\w.-])|(?:\.\d+)? ?%)")
+NUMBER = re.compile(r"(?<![\w.,/:-])[-+−]?(?:[1-9]\d{0,2}\.\d+(?![\w.-])|\d+(?:\.\d+)? ?(?:%|points))")
 
 
 def _value(table: Table, row: str, column: str, whole: bool) -> str:

@@ -83,12 +83,11 @@ function turnElement(turn, number, top) {
   const section = element("section", "turn");
   const valid = turn.valid ? "" : ", not in the asked form";
   section.append(element("h3", "", `Turn ${number + 1}: ${visible(turn.action)}${valid}; base advantage ${shown(turn.base)}`));
-  section.append(folded("prompt", turn.prompt));
+  section.append(element("div", "text", visible(turn.observation)), folded("prompt", turn.prompt));
   const tokens = element("div", "tokens");
   turn.tokens.forEach((_, i) => tokens.append(tokenElement(turn, i, values, top)));
   if (tokens.firstChild) tokens.firstChild.tabIndex = 0;
-  section.append(tokens, values ? summary(turn, values) : element("p", "", `no ${quantity[1]} was saved here`));
-  section.append(element("div", "text", visible(turn.observation)));
+  section.append(tokens, values ? summary(turn, values) : element("p", "", `not saved here: ${quantity[1]}`));
   return section;
 }
 
@@ -138,8 +137,9 @@ function follow(moved) {
 function draw() {
   const top = scale();
   for (const pane of panes) pane.draw(top);
-  document.getElementById("scale").textContent = top
-    ? `full colour at ±${top.toFixed(3)} (95th percentile in sight)` : `no ${quantity[1]} in these episodes`;
+  const known = panes.some((pane) => pane.episode.turns.some((turn) => quantity[2](turn) !== null));
+  document.getElementById("scale").textContent = top ? `full colour at ±${top.toFixed(3)} (95th percentile in sight)`
+    : known ? "all zero in sight" : "not saved for what is in sight";
 }
 
 function choose(index) {

@@ -113,6 +113,7 @@ def read_runs(root: Path) -> list[Run]:
         return [read_foreign(root)]
     if not root.is_dir():
         raise FileNotFoundError(f"{root}: no such folder of logs")
-    folders = sorted(path.parent for path in root.rglob("config.json"))
-    logs = sorted(path for path in root.rglob("*.jsonl") if not any(path.is_relative_to(f) for f in folders))
+    found = {path.parent for path in root.rglob("config.json")}
+    folders = sorted(folder for folder in found if not found & set(folder.parents))  # a checkpoint is inside its run
+    logs = sorted(path for path in root.rglob("*.jsonl") if not set(folders) & set(path.parents))
     return [read_run(folder) for folder in folders] + [read_foreign(path) for path in logs]

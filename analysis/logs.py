@@ -251,6 +251,7 @@ def read_run(folder: Path) -> Run:
         settings, commit = dict(config["settings"]), str(config.get("commit", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path}: not the config of a run ({error}); it needs an object 'settings'") from None
+    settings["model"] = Path(str(settings.get("model"))).name  # a folder's place says nothing about the model in it
     parts, notes = {"log": [], "eval": [], "timing": []}, []
     for name, read in (("log", read_log), ("eval", read_eval), ("timing", read_log)):
         if (folder / f"{name}.jsonl").is_file():

@@ -106,6 +106,7 @@ def test_question_averages(paper):
     assert qa.on_batch_footing(row["GRPO"]) == pytest.approx(41.7, abs=0.05)
     assert qa.on_batch_footing(paper["Qwen2.5-7B-Instruct", "GRPO"]) == pytest.approx(46.5, abs=0.05)
     assert qa.on_batch_footing(row["ADRS"]) == pytest.approx(qa.macro(row["ADRS"]))
+    assert qa.micro(dict.fromkeys(row["ADRS"], 0.0) | {"popqa": 100.0}) == pytest.approx(100 * 14267 / 51713)
 
 
 def test_bamboogle_is_put_back_into_questions(paper):

@@ -26,7 +26,8 @@ GOOD = f"""# Title
 
 GRPO reaches <!-- num:main:alfworld/GRPO:final -->84.4<!-- /num --> %, that is
 <!-- cell:main:alfworld/GRPO:final -->84.4 [77.1, 89.7] (108/128, 1 run)<!-- /cell -->; the paper prints
-<!-- cite:arXiv:2608.03223, Table 2 -->75.0<!-- /cite -->. Install `torch==2.13.0` for Qwen2.5-3B under Apache-2.0;
+<!-- cite:arXiv:2608.03223, Table 2 -->75.0<!-- /cite -->. Install `torch==2.13.0` for Qwen2.5-3B under Apache-2.0
+([arXiv 2608.03223](https://arxiv.org/abs/2608.03223), eta 0.02);
 $\\eta = 0.02$ and see [here](https://example.org/1.5).
 
 ```
@@ -51,6 +52,7 @@ def test_a_good_readme_has_no_complaint_and_is_left_as_it_is():
         ("GRPO reaches", "GRPO, 9.5 points up, reaches", "line 12: 9.5 has no mark"),
         ("GRPO reaches", "In 60 % of runs GRPO reaches", "line 12: 60 % has no mark"),
         ("GRPO reaches", "GRPO, -9.5 down, reaches", "line 12: -9.5 has no mark"),
+        ("GRPO reaches", "GRPO, 0.5 points up, reaches", "line 12: 0.5 points has no mark"),
         ("<!-- /num -->", "", "num:main:alfworld/GRPO:final --> has no partner"),
         ("cite:arXiv:2608.03223, Table 2", "cite: ", "has no partner"),
         ("<!-- /analyze -->", "", "has no partner"),

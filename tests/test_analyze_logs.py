@@ -116,6 +116,15 @@ def test_our_run(tmp_path):
     assert steps.tolist() == list(range(1, 21)) and set(seconds) == {0.2}
 
 
+def test_checkpoints_are_no_runs_and_a_model_is_its_folder_s_name(tmp_path):
+    folder = run(tmp_path / "main" / "a", model="/somewhere/models/tiny-alfworld")
+    (folder / "checkpoint-20").mkdir()
+    (folder / "checkpoint-20" / "config.json").write_text('{"model_type": "qwen2"}')
+    (tmp_path / "tables").mkdir()
+    (got,) = read_runs(tmp_path)
+    assert got.path == folder and got.settings["model"] == "tiny-alfworld"
+
+
 def test_a_run_that_stopped_says_so(tmp_path):
     got = read_run(run(tmp_path / "main" / "a", last=12))
     assert got.partial == "main/a is partial: step 12 of 20"

@@ -217,9 +217,8 @@ def test_every_quantity_by_key(browser):
 def test_what_was_not_saved_is_said(browser):
     show(browser, "task-9")
     browser.js("choose(1)")
-    assert "no added to the base advantage (gate × term) was saved here" in browser.js(
-        "return document.querySelector('.pane').textContent"
-    )
+    said = browser.js("return document.querySelector('.pane').textContent")
+    assert "not saved here: added to the base advantage (gate × term)" in said
     assert "not in the asked form" in browser.js("return document.querySelector('.pane h3').textContent")
 
 

@@ -143,6 +143,8 @@ def test_pairs(runs):
     assert not any(one == other for one, other in alfworld)
     data = [row[1:3] for row in tables.pairs("data", of(runs, "data")).rows]
     assert ("ADRS+TVA fraction=0.6", "GRPO fraction=1.0") in data  # the paper's claim about data
+    unseen = [row[1:3] for row in tables.pairs("unseen", of(runs, "unseen")).rows]
+    assert unseen == [(f"ADRS+TVA eval_split={split}", f"GRPO eval_split={split}") for split in ("seen", "unseen")]
     ablation = [row[1:3] for row in tables.pairs("ablation", of(runs, "ablation")).rows]
     assert sorted(ablation) == [("ADRS centre=none", "ADRS"), ("ADRS eta=0.1", "ADRS"), ("ADRS scale=none", "ADRS")]
 
@@ -207,26 +209,27 @@ def test_golden_tables(runs):
     same_as_golden("main.tex", made[0].latex)
 
 
-ROWS = [("one|two", Measure(1.0, 0.5, 1.5, "3/4")), ("y", "–")]
+ROWS = [("one|two & 3", Measure(1.0, 0.5, 1.5, "3/4")), ("y", "–")]
 EXAMPLE = Table("x", "a 100 % title", ("a_b", "c"), ROWS, 1, ["note_1"])
 
 
 def test_markdown_is_read_back():
     back = parse("x", EXAMPLE.markdown)
     assert back.markdown == EXAMPLE.markdown
-    assert back.rows == [("one|two", "1.0 [0.5, 1.5] (3/4)"), ("y", "–")]
+    assert back.rows == [("one|two & 3", "1.0 [0.5, 1.5] (3/4)"), ("y", "–")]
     with pytest.raises(ValueError, match="not the Markdown of a table"):
         parse("x", "hello")
 
 
 def test_csv_spreads_a_measure():
     assert list(csv.reader(io.StringIO(EXAMPLE.csv))) == [
-        ["a_b", "c", "c low", "c high", "c of"], ["one|two", "1.0", "0.5", "1.5", "3/4"], ["y", "–", "", "", ""],
+        ["a_b", "c", "c low", "c high", "c of"], ["one|two & 3", "1.0", "0.5", "1.5", "3/4"], ["y", "–", "", "", ""],
     ]  # fmt: skip
 
 
 def test_latex_escapes():
     assert r"a 100 \% title" in EXAMPLE.latex and r"a\_b & c \\" in EXAMPLE.latex
+    assert r"one\textbar{}two \& 3 & 1.0 [0.5, 1.5] (3/4) \\" in EXAMPLE.latex
     assert all(mark in EXAMPLE.latex for mark in (r"\toprule", r"\midrule", r"\bottomrule", "{lr}"))
 
 
