@@ -109,10 +109,15 @@ def test_a_game_by_hand(game):
     for command, text in script:
         assert play.step(command) == (text, 0, False), command
     assert play.step("move mug 2 to shelf 2") == ("You move the mug 2 to the shelf 2.", 1, True)
+    assert play.step("dance") == ("Nothing happens.", 1, True)
     assert play.step("take mug 1 from shelf 1")[1:] == (1, True)  # goes on; the goal still holds
     assert play.step("examine mug 1")[0] == "This is a normal mug 1. In it, you see a spoon 1."
     play.step("move mug 1 to shelf 2")
     assert play.step("look")[0] == "You are facing the shelf 2, and shelf 1. Next to it, you see a mug 1."
+    for number in (1, 2):
+        play.step(f"take mug 1 from shelf {3 - number}")
+        play.step(f"move mug 1 to shelf {number}")
+    assert play.step("look")[0].endswith("you see a mug 1.")  # gone from one of the two shelves, not from both
     play.step("take knife 1 from shelf 1")
     assert play.step("slice apple 1 with knife 1")[0] == "You sliced the apple 1 with the knife 1."
     play.step("move knife 1 to shelf 1")
@@ -134,6 +139,33 @@ def test_the_goal_decides(game, state, able):
     for command in ("go to shelf 1", "take mug 1 from shelf 1", "move mug 1 to shelf 2"):
         won = play.step(command)[2]
     assert won == (state == "")
+
+
+TWO = """(exists (?r - receptacle) (exists (?o1 - object) (and (objectType ?o1 MugType) (receptacleType ?r ShelfType)
+    (inReceptacle ?o1 ?r) (exists (?o2 - object) (and (not (= ?o1 ?o2)) (objectType ?o2 %sType)
+    (receptacleType ?r ShelfType) (inReceptacle ?o2 ?r))))))"""
+LAMP = """(and (exists (?ot - object ?r - receptacle ?a - agent ?l - location) (and (objectType ?ot DeskLampType)
+    (toggleable ?ot) (isToggled ?ot) (receptacleAtLocation ?r ?l) (atLocation ?a ?l) (inReceptacle ?ot ?r)))
+    (exists (?o - object ?a - agent) (and (objectType ?o MugType) (holds ?a ?o))))"""
+
+
+def test_formulas(game):
+    def read(formula: str) -> Game:
+        return parse(CLEAN.split("(:goal")[0] + f"(:goal {formula}))", game.task, game.wording)
+
+    assert read(TWO % "Mug").goal == Goal("mug", "shelf", count=2)
+    assert read(LAMP).goal == Goal("mug", lamp="desklamp")
+    for other in (TWO % "Knife", LAMP.replace("isToggled", "isOn"), "(and)"):
+        with pytest.raises(ValueError, match="a goal that ALFWorld does not have"):
+            read(other)
+    cool = parse(CLEAN.replace("(:init", "(:init (isCool Apple_bar__plus_01)"), game.task, game.wording)
+    assert [cool.things[o].name for o in cool.cool] == ["apple 1"] and not game.cool
+
+
+def test_cool_from_the_start_counts_if_it_can_be_cooled(game):
+    apple, mug = (next(o for o, thing in enumerate(game.things) if thing.name == name) for name in ("apple 1", "mug 2"))
+    assert not Play(replace(game, goal=Goal("apple", "shelf", "cool"), cool=frozenset({apple}))).won
+    assert Play(replace(game, goal=Goal("mug", "fridge", "cool"), cool=frozenset({mug}))).won
 
 
 def test_two_need_one_receptacle(game):

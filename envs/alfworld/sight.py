@@ -58,7 +58,7 @@ def read_view(view: View) -> Sight:
         return [text.removeprefix(verb) for text in view.admissible if text.startswith(verb)]
 
     def onto(verbs: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        found = [text for text in view.admissible if text.split(" ", 1)[0] in verbs and len(text.split()) > 4]
+        found = [text for text in view.admissible if text.split(" ", 1)[0] in verbs]
         return tuple((text, " ".join(text.split()[-2:])) for text in found)
 
     examined = after("examine ")
