@@ -92,6 +92,8 @@ class Settings:
     anchor_similarity: float | None = _(None, "anchors as alike as this are one state (search 0.9, else 1)")
     # teacher
     skill: str = _("task", "task, general, shuffled (a wrong skill) or none")
+    skills: str = _("task", "where skills come from: task (indexed by the task's type) or bank (searched, as in SDAR)")
+    skills_topk: int = _(6, "items that the bank gives")
     skill_noise: float = _(0.0, "share of the training tasks that get a wrong skill")
     teacher: str = _("live", "live, frozen or ema")
     ema: float = _(0.95, "decay a step of the ema teacher")
@@ -141,7 +143,8 @@ TRIAL = {
 }  # fmt: skip
 CHOICES = {
     "env": envs.NAMES, "method": METHODS, "backbone": BACKBONES, "level": LEVELS, "join": JOINS, "centre": CENTRES,
-    "scale": SCALES, "clip_mode": CLIPS, "skill": SKILLS, "teacher": TEACHERS, "placement": PLACEMENTS,
+    "scale": SCALES, "clip_mode": CLIPS, "skill": SKILLS, "skills": ("task", "bank"), "teacher": TEACHERS,
+    "placement": PLACEMENTS,
     "score": ("teacher_logprob", "gap", "noise"), "credit": ("base", "shaped"), "zero_variance": ("skip", "apply"),
     "group_unit": ("row", "episode"), "alpha_norm": ("batch", "group_z"), "tva_split": ("soft", "median"),
     "preset": (None, *PRESETS), "eval_split": ("unseen", "seen", "train"), "dtype": (None, "float32", "bfloat16"),
@@ -189,6 +192,8 @@ def check(s: Settings) -> None:
         raise ValueError("--tva_pool follows a task's TVA and needs --level L2-traj or L2-row")
     if s.level == "L1" and s.tva and s.kl == 0:
         raise ValueError("--level L1 compares with the reference policy, which --kl 0 leaves out")
+    if s.skills == "bank" and (s.skill != "task" or s.skill_noise > 0):
+        raise ValueError("--skill and --skill_noise change the task-indexed text; --skills bank searches instead")
     if s.resume and s.run is None:
         raise ValueError("--resume: name the run with --run")
 

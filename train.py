@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 import checkpoint
 import envs
+from bank import SkillBank
 from envs.base import Domain, Task, panel_hash, stratified
 from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
 from gigpo import anchor_groups, step_advantage, step_returns
@@ -438,6 +439,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     encodings = {"none": None}
     if s.method in NEEDS_TEACHER or s.method in SKILL_IN_PROMPT:
         provider = SkillProvider(skill_folder(s.env, policy.lean), s.skill, s.skill_noise, s.seed)
+        provider = SkillBank(provider, s.skills_topk) if s.skills == "bank" else provider
     if s.method in NEEDS_TEACHER:
         teacher = Teacher(policy, provider, s.teacher, s.placement, s.ema)
     if s.method in SKILL_IN_PROMPT:

@@ -380,6 +380,16 @@ def test_every_method_runs(launch, method, backbone):
         assert ("teacher/gap_mean" in log[1]) == (method in NEEDS_TEACHER)
 
 
+SWITCHES = ["--skills bank", "--skill shuffled", "--placement raw_prefix", "--teacher frozen", "--score gap",
+            "--level L1 --tva", "--mini_rows 5", "--lora 2", "--tva --tva_split median", "--join raw"]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", SWITCHES)
+def test_every_switch_runs(launch, flags):
+    log = lines(launch("--steps", "1", "--preset", "always", *flags.split()) / "log.jsonl")
+    assert log[1]["adrs/term_abs_mean"] > 0
+
+
 def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
     passes = []
     monkeypatch.setattr(module, "score", lambda *args: passes.append("score") or score(*args))
@@ -438,6 +448,7 @@ def test_gather_world_in_one_process_is_the_batch(policy, episodes):
         (["--temperature", "0"], "--temperature 0.0"),
         (["--tva_pool", "0.9", "--backbone", "gigpo"], "--tva_pool"),
         (["--method", "vanilla", "--steps", "3"], "--method vanilla only evaluates"),
+        (["--skills", "bank", "--skill", "general"], "--skills bank searches instead"),
         (["--preset", "mine"], "--preset mine: unknown"),
     ],
 )
