@@ -34,6 +34,7 @@ RETRY = {  # what a turn without any action brings; verl-agent says nothing (sea
     "search-r1": "That was neither a search nor an answer: write <search> query </search> or <answer> text </answer>.",
     "verl-agent": "",
 }
+MAX_TURNS = 4
 WORLDS = 8  # practice encyclopaedias at a time
 
 
@@ -136,10 +137,9 @@ class SearchQA:
     name = "search"
     history = 4
     invalid_penalty = 0.01
-    stop = ("</search>", "</answer>")
 
     def __init__(self, questions: dict[str, list[Question]], retriever: Retriever, source: str,
-                 style: str = "search-r1", topk: int = 3, max_turns: int = 4):  # fmt: skip
+                 style: str = "search-r1", topk: int = 3, max_turns: int = MAX_TURNS):  # fmt: skip
         if style not in STYLES:
             raise ValueError(f"style {style}: unknown, choose one of {', '.join(STYLES)}")
         if topk < 1 or max_turns < 1:
@@ -210,13 +210,15 @@ class SearchQA:
 
 
 def make_domain(data: str = "", retrieval_url: str = "", on_retrieval_error: str = "raise", train_sources: str = "",
-                **rules) -> SearchQA:  # fmt: skip
+                style: str = "search-r1", topk: int = 3, max_turns: int | None = None, lean: bool = False,
+                think_in_prompt: bool = False) -> SearchQA:  # fmt: skip
     """The domain of a data folder, or of the generated encyclopaedia.
 
     data: a folder with questions.jsonl and corpus.jsonl, or the beginning of such names (searchqa/mini for
     searchqa/mini_questions.jsonl); default $SEARCH_DATA, else the encyclopaedia. retrieval_url: a server to search
-    instead of the corpus (client.py), default $SEARCH_URL. train_sources: see `divide`, separated by commas. rules:
-    style, topk, max_turns of `SearchQA`. Raises FileNotFoundError or ValueError that says what to give, and
+    instead of the corpus (client.py), default $SEARCH_URL. train_sources: see `divide`, separated by commas. style,
+    topk, max_turns: of `SearchQA`. `lean` and `think_in_prompt` change nothing here: every policy gets the same
+    questions, and the projection does not ask for a thought. Raises FileNotFoundError or ValueError that says what to give, and
     RetrievalError where the server does not answer.
     """
     data, url = data or os.environ.get("SEARCH_DATA", ""), retrieval_url or os.environ.get("SEARCH_URL", "")
@@ -231,7 +233,7 @@ def make_domain(data: str = "", retrieval_url: str = "", on_retrieval_error: str
         retriever.probe()
     else:
         retriever = LocalBM25.open(corpus_file) if data else LocalBM25.build(made.encyclopaedia().passages)
-    return SearchQA(questions, retriever, data or "generated", **rules)
+    return SearchQA(questions, retriever, data or "generated", style, topk, max_turns or MAX_TURNS)
 
 
 def data_files(data: Path) -> tuple[Path, Path, str]:

@@ -73,7 +73,6 @@ class WebShop:
     name = "webshop"
     history = 2
     invalid_penalty = 0.1
-    stop = ("</action>",)
 
     def __init__(self, catalogue, rules: Rules, max_turns: int, scheme: str = "by_product", seed: int = 0,
                  human: bool = False, think_in_prompt: bool = False):  # fmt: skip
