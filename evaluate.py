@@ -66,8 +66,8 @@ def result_row(trajectories: list[Trajectory], split: str, temperature: float, s
     }
     if any(score not in (0.0, 1.0) for score in scores):
         row["scores"] = [round(score, 4) for score in scores]
-    if sources := [getattr(task.payload, "source", None) for task in tasks if hasattr(task.payload, "source")]:
-        row["sources"] = sources
+    if all(hasattr(task.payload, "source") for task in tasks):
+        row["sources"] = [task.payload.source for task in tasks]
     return row
 
 

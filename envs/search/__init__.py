@@ -218,8 +218,8 @@ def make_domain(data: str = "", retrieval_url: str = "", on_retrieval_error: str
     searchqa/mini_questions.jsonl); default $SEARCH_DATA, else the encyclopaedia. retrieval_url: a server to search
     instead of the corpus (client.py), default $SEARCH_URL. train_sources: see `divide`, separated by commas. style,
     topk, max_turns: of `SearchQA`. `lean` and `think_in_prompt` change nothing here: every policy gets the same
-    questions, and the projection does not ask for a thought. Raises FileNotFoundError or ValueError that says what to give, and
-    RetrievalError where the server does not answer.
+    questions, and the projection does not ask for a thought. Raises FileNotFoundError or ValueError that says what to
+    give, and RetrievalError where the server does not answer.
     """
     data, url = data or os.environ.get("SEARCH_DATA", ""), retrieval_url or os.environ.get("SEARCH_URL", "")
     if data:

@@ -139,6 +139,11 @@ class Quest:
     retriever: Retriever
     style: dict[str, str]  # house words of the encyclopaedia's entries; {} elsewhere
 
+    @property
+    def source(self) -> str:
+        """The data set, by which scores are told apart."""
+        return self.question.source
+
 
 def as_task(quest: Quest, rules: str) -> Task:
     """The task of a question. Its digest covers what is asked, what scores, what is searched and the `rules` that shape
