@@ -33,14 +33,10 @@ from analysis.render import Table, parse
 
 FIGURES: dict[str, tuple[Callable, ...]] = {
     "main": (curves.success_grid, curves.length_grid, curves.entropy_kl, curves.webshop, points.cost),
-    "long": (curves.long_run,),
-    "tva": (curves.tva,),
-    "tva-noise": (points.skill_noise,),
-    "data": (points.data_fraction,),
-    "models": (points.models,),
-    "horizon": (points.horizon,),
+    "long": (curves.long_run,), "tva": (curves.tva,), "tva-noise": (points.skill_noise,),
+    "data": (points.data_fraction,), "models": (points.models,), "horizon": (points.horizon,),
     "unseen": (points.unseen,),
-}
+}  # fmt: skip
 TOKENS = "tokens"  # the experiment whose episodes make the table and figure of token gaps
 Gaps = tuple[dict[str, list[dict]], list[str]]  # what tokens.gaps_by_method gives
 
@@ -196,6 +192,8 @@ def main(args: list[str] | None = None) -> None:
         run_audit(options.logs, options.paper, options.out or options.results / "audit")
     else:
         runs = [run for run in read_runs(options.results) if run.ours]
+        if not runs:
+            raise ValueError(f"{options.results}: no run in it (a run is a folder with a config.json)")
         authors = [run for run in read_runs(options.logs) if not run.ours] if options.logs else []
         remarks(runs + authors)
         experiment = experiments(runs)

@@ -1,4 +1,14 @@
-"""What stands behind `analyze.py`, in reading order: `logs` -> `groups`, `stats` -> `tables`, `figures`; beside them
-`tokens` (which tokens a teacher pays), `audit` and `forensics` (a paper's own logs), `page` (credit, token by token)
-and `check` (README against logs). Reads files, writes files; imports neither torch nor the training code.
+"""What stands behind `analyze.py`, in reading order.
+
+    logs, foreign         folders of logs -> runs
+    groups, stats         runs -> groups of seeds; outcomes -> intervals and tests
+    tables, render        groups -> tables -> CSV, Markdown, LaTeX
+    curves, points, draw  groups -> figures
+    tokens                token categories, and the teacher's gap in each
+    paper                 what the paper prints
+    audit, qa, health, forensics, findings      other people's logs against what they printed
+    page, credit.*        credit, token by token
+    check                 README against the logs
+
+Reads files, writes files; imports neither torch nor the training code.
 """

@@ -15,7 +15,7 @@ from analysis.foreign import TRAINING, TURNS
 from analysis.forensics import composition, misfits
 from analysis.groups import ORDER, label
 from analysis.logs import Eval, Run
-from analysis.paper import DATA, HORIZON, ON_GIGPO, SETS, TYPES, name
+from analysis.paper import DATA, HORIZON, ON_GIGPO, SETS, TYPES, UNSEEN, name
 from analysis.render import Table, chance, signed
 from analysis.stats import Measure, difference_of_rates, fisher, holm, wilson
 
@@ -51,6 +51,8 @@ def printed(run: Run, paper: Paper) -> tuple[dict[str, float], str]:
     if env == "alfworld" and settings["max_turns"] < TURNS[env]:
         value = HORIZON.get(kind, {}).get(settings["max_turns"])
         return ({} if value is None else {"alf_avg": value}), "horizon figure"
+    if settings["eval_split"] == "unseen":
+        return UNSEEN.get(kind, {}), "unseen figure"
     if kind in ON_GIGPO and env == "alfworld":
         return {"alf_avg": ON_GIGPO[kind]}, "TVA figure"
     row = paper.get((settings["model"], name(kind)), {}) if settings["backbone"] == "grpo" and kind != "ADRS" else {}
@@ -110,49 +112,22 @@ def cells(runs: list[Run], paper: Paper) -> Table:
         gap = NONE if value is None or not evals else signed(100 * evals[-1].success - value)
         alone = {column: row[column] for column in [AVERAGE.get(run.settings["env"])] if column in row}
         matches = [_listed(steps_that_match(run, part)) if part else NONE for part in (alone, row)]
-        rows.append(
-            (
-                run.name,
-                run.settings["env"],
-                run.settings["model"],
-                what(run),
-                NONE if value is None else f"{value:.1f}",
-                source if row else NONE,
-                str(evals[-1].step) if evals else NONE,
-                now,
-                gap,
-                *matches,
-                best(evals),
-                last_three(evals),
-                str(run.evals[-1].step) if run.evals else NONE,
-                rate(run.evals[-1:]),
-                best(run.evals),
-                last_three(run.evals),
-            )
-        )
+        rows.append((
+            run.name, run.settings["env"], run.settings["model"], what(run),
+            NONE if value is None else f"{value:.1f}", source if row else NONE,
+            str(evals[-1].step) if evals else NONE, now, gap, *matches, best(evals), last_three(evals),
+            str(run.evals[-1].step) if run.evals else NONE, rate(run.evals[-1:]), best(run.evals),
+            last_three(run.evals),
+        ))  # fmt: skip
     if any(run.settings["env"] == "search" for run in runs):
         notes.append(
             "Search: the logs give means over batches; intervals take them as rates over all 51,713 questions."
         )
     heads = (
-        "run",
-        "environment",
-        "model",
-        "method",
-        "printed",
-        "where",
-        "step",
-        "log",
-        "log − printed",
-        "number found at step",
-        "whole row found at",
-        f"best to {TRAINING}",
-        f"last-3 to {TRAINING}",
-        "end",
-        "at the end",
-        "best",
-        "last-3",
-    )
+        "run", "environment", "model", "method", "printed", "where", "step", "log", "log − printed",
+        "number found at step", "whole row found at", f"best to {TRAINING}", f"last-3 to {TRAINING}", "end",
+        "at the end", "best", "last-3",
+    )  # fmt: skip
     return Table("audit_cells", "what is printed and what the log shows, success in percent", heads, rows, 1, notes)
 
 
@@ -165,6 +140,7 @@ def what(run: Run) -> str:
     settings = run.settings
     extra = [f"{100 * settings['fraction']:.0f} % of tasks"] * (settings["fraction"] < 1)
     extra += [f"{settings['max_turns']} turns"] * (settings["max_turns"] != TURNS.get(settings["env"]))
+    extra += ["unseen games"] * (settings["eval_split"] == "unseen")
     return ", ".join([label(settings), *extra])
 
 
@@ -179,21 +155,16 @@ def types(runs: list[Run], paper: Paper) -> Table:
         env = run.settings["env"]
         panel = composition(runs, evals[-1].step) if env == "alfworld" else None
         for column, value in columns(evals[-1], env).items():
-            if column == AVERAGE[env]:
+            if column == AVERAGE.get(env):
                 continue
             n = (panel or {}).get(TYPES.get(column, "")) if env == "alfworld" else QUESTIONS.get(column)
             low, high = (100 * x for x in wilson(round(value / 100 * n), n)) if n else (None, None)
             shown = Measure(value, low, high, f"of {n}" if n else "")
             said = row.get(column)
-            rows.append(
-                (
-                    run.name,
-                    column,
-                    NONE if said is None else f"{said:.1f}",
-                    shown,
-                    NONE if said is None else signed(value - said),
-                )
-            )
+            rows.append((
+                run.name, column, NONE if said is None else f"{said:.1f}", shown,
+                NONE if said is None else signed(value - said),
+            ))  # fmt: skip
     heads = ("run", "column", "printed", f"log at {TRAINING}", "log − printed")
     return Table("audit_types", "the columns of Table 2 and the logs, percent", heads, rows, 2)
 
@@ -203,23 +174,15 @@ def panels(runs: list[Run], paper: Paper) -> Table:
     panel = composition(runs, TRAINING)
     if panel is None:
         return Table(
-            "audit_panels",
-            "validation panel at step 150",
-            ("model", "method", "misfits"),
-            [],
-            2,
+            "audit_panels", "validation panel at step 150", ("model", "method", "misfits"), [], 2,
             ["The logs do not determine how many episodes of each type a validation had."],
-        )
+        )  # fmt: skip
     rows = [(model, method, ", ".join(misfits(row, panel)) or "fits") for (model, method), row in paper.items()]
     said = ", ".join(f"{column} {panel[kind]}" for column, kind in TYPES.items())
     return Table(
-        "audit_panels",
-        "columns that do not fit the validation panel of step 150",
-        ("model", "method", "misfits"),
-        rows,
-        2,
-        [f"Episodes by type, from the rates of all runs at step {TRAINING}: {said}."],
-    )
+        "audit_panels", "columns that do not fit the validation panel of step 150", ("model", "method", "misfits"),
+        rows, 2, [f"Episodes by type, from the rates of all runs at step {TRAINING}: {said}."],
+    )  # fmt: skip
 
 
 def pairs(runs: list[Run], paper: Paper) -> Table:
@@ -232,8 +195,7 @@ def pairs(runs: list[Run], paper: Paper) -> Table:
             if _challenges(one, other):
                 rival = at_training_end(other)[-1]
                 found.append((one, f"{what(other)} ({other.name})", rival.success, rival.n))
-        usual = one.settings["max_turns"] == TURNS.get(one.settings["env"])
-        for method in ("GRPO", "SDAR") if label(one.settings).startswith("ADRS") and usual else ():
+        for method in ("GRPO", "SDAR") if what(one) in ("ADRS", "ADRS+TVA") else ():
             value = paper.get((one.settings["model"], method), {}).get(AVERAGE.get(one.settings["env"]))
             if value is not None:
                 found.append((one, f"{method} as printed", value / 100, one.evals[-1].n))
@@ -246,32 +208,14 @@ def pairs(runs: list[Run], paper: Paper) -> Table:
     for (one, said, theirs, _), (ends, p), q in zip(found, tests, holm([p for _, p in tests]), strict=True):
         mine = at_training_end(one)[-1].success
         gap = Measure(100 * (mine - theirs), 100 * ends[0], 100 * ends[1])
-        rows.append(
-            (
-                f"{what(one)} ({one.name})",
-                said,
-                one.settings["env"],
-                one.settings["model"],
-                f"{100 * mine:.1f}",
-                f"{100 * theirs:.1f}",
-                gap,
-                chance(p),
-                chance(q),
-                "differs" if q < 0.05 else "within noise",
-            )
-        )
+        rows.append((
+            f"{what(one)} ({one.name})", said, one.settings["env"], one.settings["model"], f"{100 * mine:.1f}",
+            f"{100 * theirs:.1f}", gap, chance(p), chance(q), "differs" if q < 0.05 else "within noise",
+        ))  # fmt: skip
     heads = (
-        "log",
-        "against",
-        "environment",
-        "model",
-        "success",
-        "its success",
-        "difference, points",
-        "p",
-        "p, Holm",
+        "log", "against", "environment", "model", "success", "its success", "difference, points", "p", "p, Holm",
         "verdict",
-    )
+    )  # fmt: skip
     notes = [
         f"{len(rows)} comparisons in one family; one run each, so that a verdict is about episodes, not seeds. Search "
         "rates are means over batches, and a printed rival is taken as a rate of the same number of episodes."
@@ -281,7 +225,7 @@ def pairs(runs: list[Run], paper: Paper) -> Table:
 
 def _challenges(one: Run, other: Run) -> bool:
     """Whether `one` is the newer method of two that were run on the same cell; of equal methods, the later file."""
-    same = all(one.settings[key] == other.settings[key] for key in ("env", "model", "max_turns"))
+    same = all(one.settings[key] == other.settings[key] for key in ("env", "model", "max_turns", "eval_split"))
     places = [
         (ORDER.index(label(run.settings)) if label(run.settings) in ORDER else 99, str(run.path))
         for run in (one, other)

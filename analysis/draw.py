@@ -157,15 +157,8 @@ def metric_curve(axes: Axes, group: Group, metric: str, look: Look, window: int 
     for run in group.runs:
         steps, values = run.series(metric)
         if len(values) >= window:
-            curves.append(
-                dict(
-                    zip(
-                        steps[window - 1 :].tolist(),
-                        np.convolve(values, np.ones(window) / window, "valid"),
-                        strict=True,
-                    )
-                )
-            )
+            means = np.convolve(values, np.ones(window) / window, "valid")
+            curves.append(dict(zip(steps[window - 1 :].tolist(), means, strict=True)))
     shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
     if not shared:
         return
@@ -194,15 +187,12 @@ def grey_lines(axes: Axes, authors: list[Run], groups: list[Group], metric: str,
 def said_of(groups: list[Group], what: str = "") -> list[str]:
     """The lines below a figure: what was measured, on how many tasks, with which seeds, and what is partial."""
     lines = [what] if what else []
-    for env in sorted({group.env for group in groups}):
-        here = [group for group in groups if group.env == env]
+    for env, split in sorted({(group.env, group.split) for group in groups}):
+        here = [group for group in groups if (group.env, group.split) == (env, split)]
         entries = [entry for group in here for evals in group.evals() for entry in evals]
         n = f"{entries[-1].n} episodes an evaluation" if entries else "no evaluation yet"
-        panel = (
-            f", {entries[-1].panel} panel {entries[-1].digest}, T={HEADLINE}"
-            if entries and here[0].runs[0].ours
-            else ""
-        )
+        ours = entries and here[0].runs[0].ours
+        panel = f", {split} panel {entries[-1].digest}, T={HEADLINE}" if ours else ""
         seeds = "; ".join(f"{group.name}: {group.seeds}" for group in here)
         lines.append(f"{env}: n = {n}{panel}. {seeds}.")
     partial = [text for group in groups for text in group.partial]

@@ -7,25 +7,21 @@ hold the same in full (audit.py, qa.py).
 """
 
 from analysis import qa
-from analysis.audit import AVERAGE, Paper, at_training_end, best, last_three, printed, rate, steps_that_match
-from analysis.foreign import TRAINING, TURNS
+from analysis.audit import AVERAGE, Paper, at_training_end, best, last_three, printed, rate, steps_that_match, what
+from analysis.foreign import TRAINING
 from analysis.forensics import on_lattice
 from analysis.groups import label
+from analysis.health import explodes, teacher_share
 from analysis.logs import Run
-from analysis.paper import name
 from analysis.render import signed
 
 
 def findings(runs: list[Run], paper: Paper) -> list[str]:
     """The audit in sentences."""
     return [
-        *_cells(runs, paper),
-        *_gains(runs, paper),
-        *_questions(paper),
-        *_teacher(runs),
-        *_training(runs),
+        *_cells(runs, paper), *_gains(runs, paper), *_questions(paper), *_teacher(runs), *_training(runs),
         *_term(runs),
-    ]
+    ]  # fmt: skip
 
 
 def _cells(runs: list[Run], paper: Paper) -> list[str]:
@@ -37,10 +33,11 @@ def _cells(runs: list[Run], paper: Paper) -> list[str]:
         if not evals:
             out.append(f"{run.name}: no evaluation up to step {TRAINING} in its log.")
             continue
+        about = f"{what(run)}, {run.settings['env']}, {run.settings['model']}"
         shown = f"{rate(evals[-1:])} at step {evals[-1].step}"
         if column not in row:
             out.append(
-                f"{run.name} ({_short(run)}): no printed number; log {shown}, best {best(evals)}, last-3 "
+                f"{run.name} ({about}): no printed number; log {shown}, best {best(evals)}, last-3 "
                 f"{last_three(evals)}."
             )
             continue
@@ -49,24 +46,14 @@ def _cells(runs: list[Run], paper: Paper) -> list[str]:
         if evals[-1].step in found:
             continue
         steps = ", ".join(map(str, (whole or found)[:3]))
-        kind = (
-            "the printed number"
-            if len(row) == 1
-            else ("the whole printed row" if whole else "the number but not its row")
-        )
+        kind = "the whole printed row" if whole else "the number but not its row"
+        kind = "the printed number" if len(row) == 1 else kind
         where = f"step {steps} shows {kind}" if found else "no step shows it"
         out.append(
-            f"{run.name} ({_short(run)}): printed {row[column]:.1f} ({source}), log {shown} ({signed(gap)}); {where}; "
+            f"{run.name} ({about}): printed {row[column]:.1f} ({source}), log {shown} ({signed(gap)}); {where}; "
             f"last-3 {last_three(evals)}."
         )
     return out
-
-
-def _short(run: Run) -> str:
-    parts = [label(run.settings), run.settings["env"], run.settings["model"]]
-    parts += [f"{100 * run.settings['fraction']:.0f} % of tasks"] * (run.settings["fraction"] < 1)
-    parts += [f"{run.settings['max_turns']} turns"] * (run.settings["max_turns"] != TURNS.get(run.settings["env"]))
-    return ", ".join(parts)
 
 
 def _gains(runs: list[Run], paper: Paper) -> list[str]:
@@ -76,8 +63,7 @@ def _gains(runs: list[Run], paper: Paper) -> list[str]:
         column, evals = AVERAGE.get(run.settings["env"]), at_training_end(run)
         top = paper.get((run.settings["model"], "ADRS"), {}).get(column)
         base = paper.get((run.settings["model"], "GRPO"), {}).get(column)
-        usual = run.settings["fraction"] == 1 and run.settings["max_turns"] == TURNS.get(run.settings["env"])
-        if name(label(run.settings)) == "GRPO" and usual and evals and top is not None and base is not None:
+        if what(run) == "GRPO" and evals and top is not None and base is not None:
             own = 100 * evals[-1].success
             out.append(
                 f"{run.settings['env']}, {run.settings['model']}: the printed gain of ADRS over GRPO is "
@@ -104,11 +90,7 @@ def _questions(paper: Paper) -> list[str]:
 
 
 def _teacher(runs: list[Run]) -> list[str]:
-    shares = []
-    for run in runs:
-        seconds, teacher = run.series("time/step_s")[1], run.series("time/teacher_s")[1]
-        if len(teacher) and len(seconds) == len(teacher):
-            shares.append(100 * teacher.mean() / seconds.mean())
+    shares = [100 * share for run in runs if (share := teacher_share(run))]
     if not shares:
         return []
     low, high = min(shares), max(shares)
@@ -119,7 +101,7 @@ def _training(runs: list[Run]) -> list[str]:
     loud = []
     for run in runs:
         entropy, kl = run.series("actor/entropy_loss")[1], run.series("actor/kl_loss")[1]
-        if len(entropy) and entropy.max() > 3 * entropy[0]:
+        if explodes(entropy):
             drift = f", KL up to {kl.max():.1f}" if len(kl) else ""
             loud.append(f"{run.name} ({entropy[0]:.2f} to {entropy.max():.1f} nats{drift})")
     return [f"Entropy explodes in {len(loud)} of {len(runs)} runs: {'; '.join(loud)}."] if loud else []

@@ -20,7 +20,11 @@ EPISODES = {"alfworld": 128, "webshop": 128, "search": 51713}  # of one validati
 TRAINING = 150  # steps of a run behind the paper's Table 2; a longer one belongs to its long curves
 
 # (value, a mark among the metric names): the first that fits
-ENVS = (("alfworld", "pick_and_place"), ("webshop", "webshop_task_score"), ("search", "triviaqa"))
+ENVS = (
+    ("alfworld", r"pick_and_place|look_at_obj|pick_\w+_then_place|pick_two_obj"),
+    ("webshop", r"webshop_task_score|val/score"),
+    ("search", r"/(?:nq|triviaqa|popqa|hotpotqa|2wikimultihopqa|musique|bamboogle)[_/]"),
+)
 METHODS = (("sdar", "sdar/"), ("rlsd", "rlsd/"), ("adrs", "star/"), ("skill_sd", "skillsd/"))
 MODELS = (
     ("Qwen3-1.7B", r"q3|1\.7b"),
@@ -36,7 +40,7 @@ def infer(path: Path, rows: list[dict]) -> tuple[dict, list[str]]:
     notes = []
 
     def either(choices: tuple, default: str, assumed: str) -> str:
-        found = [value for value, mark in choices if mark in metrics] or [v for v, _ in choices if v in name]
+        found = [value for value, mark in choices if re.search(mark, metrics)] or [v for v, _ in choices if v in name]
         if not found and assumed:
             notes.append(f"{path}: neither its metrics nor its name tell the {assumed}")
         return found[0] if found else default
@@ -58,6 +62,7 @@ def infer(path: Path, rows: list[dict]) -> tuple[dict, list[str]]:
         "model": model,
         "max_turns": int(turns),
         "fraction": int(fraction[1]) / 100 if fraction else 1.0,
+        "eval_split": "unseen" if "unseen" in name else "seen",  # verl-agent validates on games in seen rooms
     }
     return settings, notes
 
@@ -66,6 +71,8 @@ def experiment(settings: dict, last: int) -> str:
     """Which of our experiments a log with these settings and this many steps belongs to."""
     if settings["fraction"] < 1:
         return "data"
+    if settings["eval_split"] == "unseen":
+        return "unseen"
     if settings["max_turns"] < TURNS.get(settings["env"], 0):
         return "horizon"
     return "long" if last > TRAINING else "main"

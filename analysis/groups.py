@@ -31,37 +31,14 @@ NAMES = {  # --method, as tables print it
 }
 BACKBONES = {"grpo": "GRPO", "gigpo": "GiGPO"}
 ORDER = (
-    "Vanilla",
-    "Skill-Prompt*",
-    "OPSD",
-    "GRPO",
-    "Skill-GRPO",
-    "Skill-GRPO*",
-    "GRPO+OPSD",
-    "Skill-SD",
-    "RLSD",
-    "GiGPO",
-    "SDAR",
-    "GiGPO+SDAR",
-    "ADRS",
-    "ADRS+TVA",
-    "GiGPO+ADRS",
-    "GiGPO+ADRS+TVA",
-)
+    "Vanilla", "Skill-Prompt*", "OPSD", "GRPO", "Skill-GRPO", "Skill-GRPO*", "GRPO+OPSD", "Skill-SD", "RLSD",
+    "GiGPO", "SDAR", "GiGPO+SDAR", "ADRS", "ADRS+TVA", "GiGPO+ADRS", "GiGPO+ADRS+TVA",
+)  # fmt: skip
 # Settings in which the runs of a group may differ: they name or place a run, or share out its work.
 NOT_A_SETTING = {
-    "seed",
-    "run",
-    "results",
-    "resume",
-    "overwrite",
-    "threads",
-    "tracker",
-    "save_every",
-    "keep",
-    "episodes",
+    "seed", "run", "results", "resume", "overwrite", "threads", "tracker", "save_every", "keep", "episodes",
     "micro_tokens",
-}
+}  # fmt: skip
 WHERE = ("final", "last-3", "best")
 
 
@@ -90,6 +67,11 @@ class Group:
     @property
     def name(self) -> str:
         return f"{self.label} {self.variant}".strip()
+
+    @property
+    def split(self) -> str:
+        """The panel that its runs are evaluated on."""
+        return str(self.settings.get("eval_split", "unseen"))
 
     @property
     def seeds(self) -> str:

@@ -20,21 +20,13 @@ HEADLINE = 0.4  # the temperature of every headline number
 
 # verl's names of what our logs hold too; everything behind this file uses ours.
 ALIASES = {
-    "timing_s/gen": "time/rollout_s",
-    "timing_s/teacher_forward": "time/teacher_s",
-    "timing_s/ref": "time/ref_s",
-    "timing_s/old_log_prob": "time/old_s",
-    "timing_s/adv": "time/credit_s",
-    "timing_s/update_actor": "time/update_s",
-    "timing_s/testing": "time/eval_s",
-    "timing_s/step": "time/step_s",
-    "perf/total_num_tokens": "tokens/total",
-    "tva/modulation_mean": "tva/gate_mean",
-    "tva_l2/mean": "tva/d_mean",
-    "star_tva/teacher_student_gap_mean": "teacher/gap_mean",
-    "sdar/teacher_gap_mean": "teacher/gap_mean",
+    "timing_s/gen": "time/rollout_s", "timing_s/teacher_forward": "time/teacher_s", "timing_s/ref": "time/ref_s",
+    "timing_s/old_log_prob": "time/old_s", "timing_s/adv": "time/credit_s", "timing_s/update_actor": "time/update_s",
+    "timing_s/testing": "time/eval_s", "timing_s/step": "time/step_s", "perf/total_num_tokens": "tokens/total",
+    "tva/modulation_mean": "tva/gate_mean", "tva_l2/mean": "tva/d_mean",
+    "star_tva/teacher_student_gap_mean": "teacher/gap_mean", "sdar/teacher_gap_mean": "teacher/gap_mean",
     "val/webshop_task_score (not success_rate)": "val/score",
-}
+}  # fmt: skip
 RATE = re.compile(r"(?:val|episode)/(?:.*_)?success_rate$|val/score$")  # metrics that must lie in 0..1
 
 

@@ -12,24 +12,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.draw import GREY, LOOKS, OTHERS, STYLE, Look, canvas, dressed, finish, looks, said_of, short
-from analysis.groups import Group, per_task
+from analysis.groups import Group
 from analysis.paper import DATA, HORIZON
-from analysis.stats import bootstrap_mean, wilson
+from analysis.stats import Measure
+from analysis.tables import success
 
 
-def _point(group: Group, where: str = "final") -> tuple[float, float, float] | None:
-    """Success and its interval, percent."""
-    chosen = group.pick(where)
-    if not chosen:
-        return None
-    entries, values = [entry for run in chosen for entry in run], per_task(chosen)
-    mean = float(np.mean([entry.success for entry in entries]))
-    n = sum(entry.n or 0 for entry in entries)
-    if values is not None and len(entries) > 1:
-        low, high = bootstrap_mean(values, entries[0].types)
-    else:
-        low, high = wilson(round(mean * n), n) if n else (mean, mean)
-    return 100 * mean, 100 * low, 100 * high
+def _point(group: Group) -> tuple[float, float, float] | None:
+    """Final success and its interval, percent."""
+    reached = success(group.pick("final"))
+    return (
+        (reached.value, reached.low, reached.high) if isinstance(reached, Measure) and reached.low is not None else None
+    )
 
 
 def _against(groups: list[Group], setting: str, unit: str, scale: float, paper: dict) -> Figure:
@@ -104,11 +98,11 @@ def models(groups: list[Group], _: list) -> Figure:
 
 def unseen(groups: list[Group], _: list) -> Figure:
     """Final success by task type: the lowest and the highest method joined by a bar (a dumbbell)."""
-    panels = sorted({str(group.settings.get("eval_split", "unseen")) for group in groups})
+    panels = sorted({group.split for group in groups})
     with matplotlib.rc_context(STYLE):
         figure, (row,) = canvas(1, len(panels), height=3, width=4.4)
         for axes, panel in zip(row, panels, strict=True):
-            here = [g for g in groups if str(g.settings.get("eval_split", "unseen")) == panel and g.pick("final")]
+            here = [g for g in groups if g.split == panel and g.pick("final")]
             kinds = sorted({kind for group in here for kind in group.pick("final")[0][0].by_type})
             for y, kind in enumerate(kinds):
                 rates = [100 * np.mean([run[0].by_type[kind] for run in group.pick("final")]) for group in here]

@@ -79,42 +79,19 @@ def averages(runs: list[Run], paper: Paper) -> Table:
         if abs(overall.get((model, method), -1.0) - row["qa_avg"]) <= NEAR:
             said.append("success over all questions")
         kind = footing(row["bamboogle"])
-        rows.append(
-            (
-                model,
-                method,
-                f"{row['qa_avg']:.1f}",
-                f"{macro(row):.1f}",
-                f"{micro(row):.1f}",
-                " and ".join(said) or "neither",
-                f"{row['bamboogle']:.1f}",
-                kind[0] if kind else "?",
-                f"{kind[1]:.1f}" if kind else "?",
-                f"{on_batch_footing(row):.1f}",
-                f"{by_question(row):.1f}",
-            )
-        )
+        rows.append((
+            model, method, f"{row['qa_avg']:.1f}", f"{macro(row):.1f}", f"{micro(row):.1f}",
+            " and ".join(said) or "neither", f"{row['bamboogle']:.1f}", kind[0] if kind else "?",
+            f"{kind[1]:.1f}" if kind else "?", f"{on_batch_footing(row):.1f}", f"{by_question(row):.1f}",
+        ))  # fmt: skip
     heads = (
-        "model",
-        "method",
-        "printed average",
-        "macro",
-        "micro",
-        "printed is",
-        "Bamboogle",
-        "is",
-        "by question",
-        "macro, all (x + 100) / 2",
-        "macro, by question",
-    )
+        "model", "method", "printed average", "macro", "micro", "printed is", "Bamboogle", "is", "by question",
+        "macro, all (x + 100) / 2", "macro, by question",
+    )  # fmt: skip
     return Table(
-        "audit_qa",
-        "averages over the seven question sets, percent",
-        heads,
-        rows,
-        2,
+        "audit_qa", "averages over the seven question sets, percent", heads, rows, 2,
         ["x: share of right answers among Bamboogle's questions. Micro: weighted with the questions of a set."],
-    )
+    )  # fmt: skip
 
 
 def like_for_like(paper: Paper) -> Table:

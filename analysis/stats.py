@@ -54,15 +54,9 @@ def _interval(
 ) -> tuple[float, float]:
     """scipy's percentile bootstrap over independent samples of indices; a sample of one item is never redrawn."""
     result = stats.bootstrap(
-        samples,
-        statistic,
-        vectorized=True,
-        paired=paired,
-        n_resamples=resamples,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
+        samples, statistic, vectorized=True, paired=paired, n_resamples=resamples, confidence_level=LEVEL,
+        method="percentile", rng=np.random.default_rng(0),
+    )  # fmt: skip
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
@@ -123,13 +117,9 @@ def over_tasks(one: np.ndarray, other: np.ndarray) -> float:
         return mcnemar(one[0], other[0])
     difference = one.mean(0) - other.mean(0)
     result = stats.permutation_test(
-        (difference,),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=4999,
+        (difference,), np.mean, permutation_type="samples", vectorized=True, n_resamples=4999,
         rng=np.random.default_rng(0),
-    )
+    )  # fmt: skip
     return float(result.pvalue)
 
 

@@ -13,15 +13,7 @@ from analysis.groups import WHERE, Group, one_panel, per_task
 from analysis.logs import HEADLINE, Eval, Run
 from analysis.paper import others, published
 from analysis.render import Cell, Table, chance
-from analysis.stats import (
-    Measure,
-    bootstrap_difference,
-    bootstrap_mean,
-    holm,
-    over_runs,
-    over_tasks,
-    wilson,
-)
+from analysis.stats import Measure, bootstrap_difference, bootstrap_mean, holm, over_runs, over_tasks, wilson
 
 NONE = "–"
 WORLD = ("env", "model", "fraction", "max_turns", "skill_noise", "eval_split", "steps")  # what a method is tried in
@@ -58,16 +50,13 @@ def score(chosen: list[list[Eval]]) -> Cell:
 def conditions(members: list[Group]) -> list[str]:
     """What stands below a table of success: panel, ceiling and floor of each environment; what is partial."""
     notes = []
-    for key in sorted({(group.env, str(group.settings.get("eval_split", "unseen"))) for group in members}):
+    for key in sorted({(group.env, group.split) for group in members}):
         entry = one_panel(_on(members, *key))
         if entry is None:
             notes.append(f"{key[0]}: no evaluation on the {key[1]} panel at temperature {HEADLINE} yet.")
             continue
-        scripted = (
-            ""
-            if entry.expert is None
-            else (f"; expert {100 * entry.expert:.1f}, random search {100 * entry.random:.1f}")
-        )
+        ends = (entry.expert, entry.random)
+        scripted = "" if None in ends else "; expert {:.1f}, random search {:.1f}".format(*(100 * x for x in ends))
         notes.append(
             f"{key[0]}: {key[1]} panel {entry.digest}, {entry.n} tasks, temperature {HEADLINE}, "
             f"95 % intervals{scripted}."
@@ -76,7 +65,7 @@ def conditions(members: list[Group]) -> list[str]:
 
 
 def _on(members: list[Group], env: str, split: str) -> list[Group]:
-    return [g for g in members if g.env == env and str(g.settings.get("eval_split", "unseen")) == split]
+    return [g for g in members if g.env == env and g.split == split]
 
 
 def _names(group: Group) -> tuple[str, str, str]:
@@ -231,13 +220,9 @@ def cost(table: str, members: list[Group]) -> Table:
         "teacher, %",
     )
     return Table(
-        f"{table}_cost",
-        f"{table}: cost of a training step",
-        columns,
-        rows,
-        3,
+        f"{table}_cost", f"{table}: cost of a training step", columns, rows, 3,
         ["Means over all steps and runs of a row; one machine's seconds."],
-    )
+    )  # fmt: skip
 
 
 def _mean_of(runs: tuple[Run, ...], metric: str) -> float | None:

@@ -25,35 +25,10 @@ from analysis.render import Table
 from analysis.stats import Measure, over_clusters
 
 CATEGORIES = ("action", "object", "style", "tag")
-VERBS = frozenset(
-    (
-        "go",
-        "to",
-        "take",
-        "pick",
-        "up",
-        "from",
-        "put",
-        "move",
-        "in",
-        "on",
-        "in/on",
-        "open",
-        "close",
-        "use",
-        "heat",
-        "cool",
-        "clean",
-        "slice",
-        "with",
-        "examine",
-        "look",
-        "inventory",
-        "toggle",
-        "search",
-        "click",
-    )
-)
+VERBS = frozenset((
+    "go", "to", "take", "pick", "up", "from", "put", "move", "in", "on", "in/on", "open", "close", "use", "heat",
+    "cool", "clean", "slice", "with", "examine", "look", "inventory", "toggle", "search", "click",
+))  # fmt: skip
 TAG = re.compile(r"</?(?:think|action|search|answer|information)>", re.IGNORECASE)
 END = re.compile(r"<\|.*\|>|</?s>|<(?:eos|end|pad)>|\[(?:eos|end|pad)\]", re.IGNORECASE | re.DOTALL)
 SPAN = re.compile(r"<(action|search|answer)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
@@ -150,16 +125,10 @@ def summarise(episodes: list[dict]) -> list[dict]:
         sums = {kind: np.array([cluster[kind] for cluster in clusters], float).T for kind in CATEGORIES}
         for kind in CATEGORIES:
             if sums[kind][2].sum():
-                rows.append(
-                    {
-                        "set": kind_of_set,
-                        "step": step,
-                        "category": kind,
-                        "n": int(sums[kind][2].sum()),
-                        "episodes": len(clusters),
-                        **_measures(sums[kind], sums["style"]),
-                    }
-                )
+                rows.append({
+                    "set": kind_of_set, "step": step, "category": kind, "n": int(sums[kind][2].sum()),
+                    "episodes": len(clusters), **_measures(sums[kind], sums["style"]),
+                })  # fmt: skip
     return rows
 
 
@@ -209,27 +178,13 @@ def gaps_by_method(members: list[Group]) -> tuple[dict[str, list[dict]], list[st
 def gap_table(table: str, gaps: dict[str, list[dict]], notes: list[str]) -> Table:
     """Gaps by method, set, step and category, the paper's below ours."""
     columns = (
-        "method",
-        "episodes",
-        "step",
-        "category",
-        "tokens",
-        "mean gap, nats",
-        "mean |gap|, nats",
-        "|mean| over style's",
-        "mean |gap| over style's",
-    )
+        "method", "episodes", "step", "category", "tokens", "mean gap, nats", "mean |gap|, nats",
+        "|mean| over style's", "mean |gap| over style's",
+    )  # fmt: skip
     rows = [
         (
-            name,
-            f"{row['set']}, {row['episodes']}",
-            str(row["step"]),
-            row["category"],
-            str(row["n"]),
-            row["mean"],
-            row["mean_abs"],
-            row["ratio"],
-            row["ratio_abs"],
+            name, f"{row['set']}, {row['episodes']}", str(row["step"]), row["category"], str(row["n"]), row["mean"],
+            row["mean_abs"], row["ratio"], row["ratio_abs"],
         )
         for name, several in gaps.items()
         for row in several

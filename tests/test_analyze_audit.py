@@ -227,9 +227,16 @@ def test_runs_with_fewer_turns(one_log, paper, turns, printed):
     table = audit.cells(runs, paper)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["method"] == f"SDAR, {turns} turns" and row["printed"] == printed and near(row["log"], 75.8)
-    assert f"(SDAR, alfworld, Qwen2.5-3B-Instruct, {turns} turns)" in findings(runs, paper)[0]
+    assert f"(SDAR, {turns} turns, alfworld, Qwen2.5-3B-Instruct)" in findings(runs, paper)[0]
     for table in [*audit.tables(runs, paper), *qa.tables(runs, paper), *health.tables(runs)]:
         assert table.markdown and table.csv and table.latex
+
+
+def test_a_run_on_unseen_games_is_held_against_its_own_figure(shared, tmp_path, paper):
+    shutil.copyfile(shared / "paper/logs/table2/3b_alfworld.jsonl", tmp_path / "adrs_unseen.jsonl")
+    table = audit.cells(read_runs(tmp_path), paper)
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["method"], row["printed"], row["where"]) == ("ADRS+TVA, unseen games", "82.8", "unseen figure")
 
 
 def test_a_run_that_was_cut_is_read_where_it_ends_and_called_partial(one_log, paper):

@@ -198,7 +198,8 @@ def test_foreign_settings_come_from_metrics_first(tmp_path):
              "val/webshop_task_score": 0.1}]  # fmt: skip
     settings, notes = infer(tmp_path / "grpo_alfworld_7b.jsonl", rows)
     assert settings == {"env": "webshop", "method": "adrs", "backbone": "gigpo", "tva": True,
-                        "model": "Qwen2.5-7B-Instruct", "max_turns": 14, "fraction": 1.0}  # fmt: skip
+                        "model": "Qwen2.5-7B-Instruct", "max_turns": 14, "fraction": 1.0,
+                        "eval_split": "seen"}  # fmt: skip
     assert notes == []
 
 
@@ -210,6 +211,15 @@ def test_foreign_settings_that_nothing_tells_are_noted(tmp_path):
         "neither its metrics nor its name tell the method: taken as plain GRPO",
         "no model in its name: taken as Qwen2.5-3B-Instruct",
     ]
+
+
+def test_each_environment_is_known_by_any_of_its_types(tmp_path):
+    for metric, env in (
+        ("val/pick_heat_then_place_in_recep_success_rate", "alfworld"), ("episode/look_at_obj_in_light_x", "alfworld"),
+        ("episode/nq_success_rate", "search"), ("val/bamboogle/test_score", "search"), ("val/score", "webshop"),
+    ):  # fmt: skip
+        assert infer(tmp_path / "run.jsonl", [{"step": 1, metric: 0.5}])[0]["env"] == env
+    assert infer(tmp_path / "adrs_unseen.jsonl", [{"step": 1}])[0]["eval_split"] == "unseen"
 
 
 def test_number_of_episodes_follows_from_the_rates():
