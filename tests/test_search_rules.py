@@ -231,6 +231,7 @@ def test_a_search_then_the_answer():
     assert (observation, reward, terminated, truncated) == ("", 1.0, True, False)
     assert info["won"] is True and info["score"] == 1.0 and info["n_search"] == 1
     assert shelf.asked == [["harbor ledger"]]
+    assert begin(domain()).step("<search> Mira Volt </search>")[4]["score"] == 0.0  # a query is no answer
 
 
 def test_a_wrong_answer_ends_the_episode_with_its_f1():

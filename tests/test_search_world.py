@@ -69,6 +69,8 @@ def test_known_names_use_every_word_of_the_pools():
         assert words == set(" ".join(pools).split())
         assert {word for name in new[kind] for word in name.split()} <= words
         assert len(set(known[kind] + new[kind])) == sum(made.COUNTS[kind])
+        every = np.prod([len(pool.split()) for pool in pools])
+        assert len(set(made._names(kind, every, np.random.default_rng(0)))) == every  # no pair comes twice
 
 
 def test_words_of_names_mean_nothing_else():
@@ -249,6 +251,7 @@ def test_the_novice_tries_many_words_and_none_twice(search):
     for trajectory in play(search, search.tasks("unseen")[:60], "novice", seed=2):
         queries = [step.action for step in trajectory.steps if step.action.startswith("<search>")]
         assert len(set(queries)) == len(queries)
+        assert trajectory.steps[-1].action.startswith("<answer>")  # it never searches in the last turn
 
 
 def test_key_moves_name_what_a_guided_player_does_next(search):
