@@ -30,9 +30,9 @@ LEAN = ROOT / "skills" / "alfworld" / "lean"
 def test_the_panels_are_frozen():
     """A change of the world changes these, and makes a shipped policy and every logged number out of date."""
     assert {split: panel_hash(tasks) for split, tasks in TASKS.items()} == {
-        "train": "620f2e2eafaf8b2e",
-        "seen": "9d1233ef22cf3042",
-        "unseen": "8d7376378673494b",
+        "train": "dada39a1a0be19d2",
+        "seen": "06e4cc91dcb28c12",
+        "unseen": "fadefd7911065dfc",
     }
 
 
@@ -69,7 +69,7 @@ def test_games_are_as_designed(split):
         game = task.payload
         assert read_goal(task.goal) == game.goal and task.topic == game.goal.kind
         assert not Play(game).won
-        assert len(game.receptacles) in (9, 10) and sum(r.openable for r in game.receptacles) <= 3
+        assert len(game.receptacles) in (9, 10) and sum(r.openable for r in game.receptacles) <= 4
         assert len({r.place for r in game.receptacles} | {game.start}) == len(game.receptacles) + 1
         assert max(map(len, game.inside)) <= rooms.CROWD
         assert sum(thing.kind == game.goal.kind for thing in game.things) >= game.goal.count
@@ -88,8 +88,8 @@ def test_objects_are_at_home_as_often_as_the_table_says(split):
                     home = HOMES[thing.kind]
                     where["first" if r.kind == home.first else "second" if r.kind == home.second else "else"] += 1
     total = sum(where.values())
-    assert abs(where["first"] / total - (0.80 + 0.05 * 0.15)) < 0.02  # anywhere may be home by chance
-    assert abs(where["second"] / total - (0.15 + 0.05 * 0.15)) < 0.02
+    assert abs(where["first"] / total - (0.80 + 0.05 / 9)) < 0.03  # anywhere may be home by chance
+    assert abs(where["second"] / total - (0.15 + 0.05 / 9)) < 0.03
 
 
 def test_two_of_a_kind_mostly_lie_together():
@@ -158,7 +158,7 @@ def test_responses_are_plain_words_and_admissible(kind):
         assert valid and action in view.admissible and action != "help"
         assert response == " ".join(response.lower().split())
         thought = response.split(" </think>")[0].removeprefix("<think> ")
-        assert 7 <= len([word for word in thought.split() if word != "."]) <= 20
+        assert 7 <= len([word for word in thought.split() if word != "."]) <= 21
         said |= {phrase for phrase in style if phrase in thought}
         if kind in ("novice", "random"):
             assert "usually" not in thought and "may be" not in thought
@@ -174,41 +174,37 @@ def test_only_the_expert_looks_behind_the_view(kind):
 
 
 def test_a_guided_turn_by_hand():
-    goes = ("go to countertop 1", "go to fridge 1", "go to shelf 2")
+    goes = ("go to cabinet 1", "go to countertop 1", "go to fridge 1", "go to microwave 1")
     task = next(task for task in TASKS["train"] if task.goal == "put a hot mug in diningtable.")
-    at_shelf = View(task, 1, (("start", "go to shelf 1"),), "x", ("examine shelf 1", *goes))
-    cases = [
-        (at_shelf, r"mug is usually in shelf \S+( next| now)? shelf 2 \. </think> <action> go to shelf 2 <"),
-        (
-            View(task, 1, (), "x", ("examine shelf 2", "go to countertop 1", "go to fridge 1", "go to shelf 1")),
-            r"mug may be in countertop .*<action> go to countertop 1 <",
-        ),
-        (
-            View(task, 1, (), "x", ("examine shelf 1", "take mug 2 from shelf 1", "take plate 1 from shelf 1", *goes)),
-            r"mug 2 \. i take it \. </think> <action> take mug 2 from shelf 1 <",
-        ),
-        (
-            View(task, 3, (), "x", ("examine mug 2", "examine shelf 1", "go to microwave 1", "move mug 2 to shelf 1")),
-            r"i hold mug 2 \. it must be hot .*<action> go to microwave 1 <",
-        ),
-        (
-            View(
-                task, 5, (("You heat the mug 2 using the microwave 1.", "go to diningtable 1"),), "x",
-                ("examine diningtable 1", "examine mug 2", "go to microwave 1", "move mug 2 to diningtable 1"),
-            ),
-            r"it is hot \. it goes in diningtable .*<action> move mug 2 to diningtable 1 <",
-        ),
-        (
-            View(task, 5, (), "x", ("examine plate 1", "examine shelf 1", "move plate 1 to shelf 1", *goes)),
-            r"plate 1 is wrong .*<action> move plate 1 to shelf 1 <",
-        ),
-        (
-            View(task, 5, (), "x", ("examine fridge 1", "open fridge 1", "go to shelf 1")),
-            r"fridge 1 is closed .*<action> open fridge 1 <",
-        ),
-    ]  # fmt: skip
-    for view, expected in cases:
-        assert re.search(expected, make_player("guided", np.random.default_rng(0))(view, None)), expected
+
+    def says(observation: str, *local: str, away: tuple[str, ...] = goes, history: tuple = ()) -> str:
+        view = View(task, 5, history, observation, (*local, *away))
+        return make_player("guided", np.random.default_rng(0))(view, None)
+
+    at_shelf, at_counter = "You arrive at shelf 1. On the shelf 1", "You arrive at countertop 1. On the countertop 1"
+    cases = {
+        says("-= Welcome", away=(*goes, "go to shelf 1")): r"mug is usually in shelf .*<action> go to shelf 1 <",
+        says(f"{at_shelf}, you see nothing.", "examine shelf 1"): r"mug may be in countertop .*go to countertop 1 <",
+        says(
+            f"{at_counter}, you see nothing.", "examine countertop 1", away=("go to cabinet 1", "go to shelf 1")
+        ): r"mug may be anywhere .*<action> go to cabinet 1 <",
+        says(
+            f"{at_shelf}, you see a plate 1, and a mug 2.", "examine shelf 1", "take mug 2 from shelf 1",
+            "take plate 1 from shelf 1",
+        ): r"mug 2 \. i take it \. </think> <action> take mug 2 from shelf 1 <",
+        says(
+            "You pick up the mug 2 from the shelf 1.", "examine mug 2", "examine shelf 1", "move mug 2 to shelf 1"
+        ): r"i hold mug 2 \. it must be hot .*<action> go to microwave 1 <",
+        says(
+            "You arrive at diningtable 1. On the diningtable 1, you see nothing.", "examine diningtable 1",
+            "examine mug 2", "move mug 2 to diningtable 1",
+            history=(("You heat the mug 2 using the microwave 1.", "go to diningtable 1"),),
+        ): r"it is hot \. it goes in diningtable .*<action> move mug 2 to diningtable 1 <",
+        says("x", "examine plate 1", "examine shelf 1", "move plate 1 to shelf 1"): "plate 1 is wrong .*> move plate 1",
+        says("The cabinet 1 is closed.", "examine cabinet 1", "open cabinet 1"): "cabinet 1 is closed .*> open cabinet",
+    }  # fmt: skip
+    for response, expected in cases.items():
+        assert re.search(expected, response), (response, expected)
 
 
 def test_the_second_of_two_is_sought_where_the_first_was():
@@ -231,9 +227,11 @@ def test_what_must_be_treated_is_taken_from_the_target_too():
 
 
 def test_search_order():
-    places = ("shelf 2", "shelf 10", "bed 1", "desk 1", "sofa 1")
-    assert search_order(Home("shelf", "desk"), places, avoid="sofa") == ["shelf 2", "shelf 10", "desk 1", "bed 1"]
-    assert search_order(None, places) == ["bed 1", "desk 1", "shelf 2", "shelf 10", "sofa 1"]
+    places, home = ("bed 1", "desk 1", "shelf 2", "shelf 10", "sofa 1"), Home("shelf", "desk")
+    assert search_order(home, places) == ["shelf 2", "shelf 10", "desk 1"]
+    assert search_order(home, places, at="shelf 2") == ["shelf 10", "desk 1"]
+    assert search_order(home, places, at="desk 1") == search_order(home, places, at="sofa 1") == []
+    assert search_order(None, places) == []
 
 
 def test_key_moves_take_what_is_wanted():

@@ -3,7 +3,8 @@
     [envs/alfworld/players] -> warmstart, evaluate (the lines printed beside every result)
 
 All four know the recipes. They differ in how they find things: `expert` sees where everything is, `guided` goes
-through the usual places in a fixed order, `random` tries any place, and `novice` does too but slips now and then.
+through the usual places in order and then tries any, `random` tries any place, and so does `novice`, who slips now
+and then.
 `guided`, `random` and `novice` use the `View` alone, as the policy must: whether something is hot they read in the
 last two observations, and where to look next follows from where they stand. Responses are plain lower-case words with
 single blanks. The thought says in small steps what is wanted, what is here and what to do, so that every next word is
@@ -16,11 +17,11 @@ import numpy as np
 
 from envs.alfworld.engine import STATIONS, TURNS, Goal, Play, Receptacle
 from envs.alfworld.rooms import HOMES, Home
-from envs.alfworld.sight import Sight, by_number, kind_of, read_goal, read_view, wanted
+from envs.alfworld.sight import Sight, kind_of, read_goal, read_view, wanted
 from envs.base import Domain, Env, Task, View
 
 KINDS = ("expert", "guided", "novice", "random")
-SLIP = 0.16  # how often a novice does just anything
+SLIP = 0.2  # how often a novice does just anything
 VERBS = {state: verb for verb, state in TURNS.items()}
 STYLE = {  # words that mean the same: which of them is said tells nothing about the task
     "want": ("i want", "i need", "i look for"),

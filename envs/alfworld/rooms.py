@@ -241,7 +241,7 @@ class _Hiding:
         for other in kind.homes:
             if other != goal.kind and rng.random() < PRESENT:
                 self._lay(other, 1 + int(rng.random() < COPY))
-        for other in (*room.clutter, *room.clutter[:1]):
+        for other in (*room.clutter, *room.clutter[:1]):  # the first kind twice, each somewhere else
             self._lay(other, 1)
         if kind.lamp:
             self._lay(kind.lamp, 1)
