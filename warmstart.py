@@ -188,7 +188,8 @@ def promises(policy: Policy, domain: Domain, provider: SkillProvider, count: int
         found[label] = [sum(trajectory.won for trajectory in played), len(played)]
         if label == "with":
             found["target taken"] = list(attention_to_target(domain, played))
-        found[f"valid {label}"] = sum(s.valid for t in played for s in t.steps) / sum(len(t.steps) for t in played)
+        valid = [step.valid for trajectory in played for step in trajectory.steps]
+        found[f"valid {label}"] = sum(valid) / len(valid)
     return found
 
 
