@@ -69,7 +69,7 @@ def test_teaching_lowers_the_loss(alfworld):
     domain, policy, provider = alfworld
     held_out = lesson(domain, policy, provider, count=6, seed=99, noise=0.0)
     before = loss_of(policy, held_out, 1.0).item()
-    settings = argparse.Namespace(lr=3e-3, steps=12, rows=32, games=30, seed=0, noise=0.1, action_weight=2.0)
+    settings = argparse.Namespace(lr=0.1, steps=20, rows=32, games=30, seed=0, noise=0.1, action_weight=2.0)
     teach(policy, domain, provider, settings)
     assert loss_of(policy, held_out, 1.0).item() < before - 0.5
 
