@@ -26,7 +26,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import envs
-from envs.base import Domain, Task, View, stratified
+from envs.base import LeanDomain, Task, View, stratified
 from evaluate import evaluate, percent
 from policy import HERE, Policy, Rows, pad_left, pad_right, token_logp, use_threads
 from rollout import Episode, step_all
@@ -75,7 +75,7 @@ def new_policy(words: list[str], width: int, layers: int) -> Policy:
 # --------------------------------------------------------------------------------------------- demonstrations
 
 
-def hints(domain: Domain, provider: SkillProvider, practice: dict[str, str]):
+def hints(domain: LeanDomain, provider: SkillProvider, practice: dict[str, str]):
     """Task -> its skill text; a practice task's own note takes the place of the topic's."""
 
     def text(task: Task) -> str:
@@ -86,7 +86,7 @@ def hints(domain: Domain, provider: SkillProvider, practice: dict[str, str]):
     return text
 
 
-def demonstrate(domain: Domain, policy: Policy, task: Task, kind: str, hint: str | None, rng, noise: float) -> list:
+def demonstrate(domain: LeanDomain, policy: Policy, task: Task, kind: str, hint: str | None, rng, noise: float) -> list:
     """One game of the demonstrator `kind` as (prompt ids, response ids) of every turn. Now and then (`noise`) a random
     admissible action is played in place of the demonstrated one, so that the way back is demonstrated too."""
     episode, player, rows = Episode(domain, task), domain.player(kind, rng), []
@@ -102,7 +102,7 @@ def demonstrate(domain: Domain, policy: Policy, task: Task, kind: str, hint: str
     return rows
 
 
-def lesson(domain: Domain, policy: Policy, provider: SkillProvider, count: int, seed: int, noise: float) -> list:
+def lesson(domain: LeanDomain, policy: Policy, provider: SkillProvider, count: int, seed: int, noise: float) -> list:
     """Rows of `count` games: a third the novice's without a skill, a third each the guided player's with the true
     skill and with a practice note, all shuffled."""
     rng = np.random.default_rng([seed, 0xDE40])
@@ -133,7 +133,7 @@ def loss_of(policy: Policy, rows: list, action_weight: float) -> Tensor:
     return -(weight * logp).sum() / weight.sum()
 
 
-def teach(policy: Policy, domain: Domain, provider: SkillProvider, args: argparse.Namespace) -> None:
+def teach(policy: Policy, domain: LeanDomain, provider: SkillProvider, args: argparse.Namespace) -> None:
     """Supervised training on ever new games: AdamW, linear warm-up, cosine down to 0."""
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=args.lr, weight_decay=0.01)
     rows: list = []
@@ -164,7 +164,7 @@ def teach(policy: Policy, domain: Domain, provider: SkillProvider, args: argpars
 # -------------------------------------------------------------------------------------------------- promises
 
 
-def attention_to_target(domain: Domain, trajectories: list) -> tuple[int, int]:
+def attention_to_target(domain: LeanDomain, trajectories: list) -> tuple[int, int]:
     """Of the turns in which what is wanted is in view, those in which the policy takes it, and all of them.
     `domain.key_moves(view)` names the actions that take it."""
     hit = seen = 0
@@ -178,7 +178,7 @@ def attention_to_target(domain: Domain, trajectories: list) -> tuple[int, int]:
     return hit, seen
 
 
-def promises(policy: Policy, domain: Domain, provider: SkillProvider, count: int, max_response: int) -> dict:
+def promises(policy: Policy, domain: LeanDomain, provider: SkillProvider, count: int, max_response: int) -> dict:
     """What the small policy must be able to do before reinforcement learning starts: success on unseen tasks at
     temperature 0.4 without and with the skill, and how often it takes the target that it sees."""
     tasks = stratified(domain.tasks("unseen"), count)

@@ -72,6 +72,14 @@ class Domain(Protocol):
     def player(self, kind: str, rng: np.random.Generator) -> Player: ...
 
 
+class LeanDomain(Domain, Protocol):
+    """A domain in which a small policy can be made (warmstart.py)."""
+
+    def words(self) -> list[str]: ...  # every word of lean prompts, scripted responses and lean skills, sorted
+    def practice(self, count: int, seed: int) -> list[tuple[Task, str]]: ...  # facts drawn anew, and notes of them
+    def key_moves(self, view: View) -> list[str]: ...  # the actions that take what is wanted, while it is in view
+
+
 _TAGS = re.compile(r"</?(?:think|action)>")
 _CJK = re.compile(r"[\u4e00-\u9fff]")
 
