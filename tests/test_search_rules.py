@@ -346,6 +346,7 @@ def test_step_takes_any_text(responses):
     assert terminated or truncated
 
 
+@settings(deadline=None)
 @given(ANY_TEXT)
 def test_a_clean_query_is_one_short_encodable_line(text):
     query = clean_query(text * 3)
@@ -387,6 +388,7 @@ def test_a_page_reads_back_and_never_loses_its_end(style):
     assert read_page(page([], style)) == []
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_read_page_takes_any_text(text):
     for candidate in (text, f"<information>{text}</information>", f'<information>{{"result": {text}}}</information>'):
