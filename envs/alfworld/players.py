@@ -21,7 +21,7 @@ from envs.alfworld.sight import Sight, kind_of, read_goal, read_view, wanted
 from envs.base import Domain, Env, Task, View
 
 KINDS = ("expert", "guided", "novice", "random")
-SLIP = 0.2  # how often a novice does just anything
+SLIP = 0.16  # how often a novice does just anything
 VERBS = {state: verb for verb, state in TURNS.items()}
 STYLE = {  # words that mean the same: which of them is said tells nothing about the task
     "want": ("i want", "i need", "i look for"),

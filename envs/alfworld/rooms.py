@@ -19,7 +19,7 @@ import numpy as np
 from envs.alfworld.engine import Game, Goal, Receptacle, Thing
 from envs.base import SPLITS, Task
 
-MAX_TURNS = 11  # the expert needs 3 to 9, whoever knows the homes hardly ever more than this
+MAX_TURNS = 10  # the expert needs 3 to 9, whoever knows the homes hardly ever more than this
 SIZES = {"train": 600, "seen": 256, "unseen": 512}  # tasks
 RECEPTACLES = (9, 10)  # in a room
 ROOMS_A_KIND = 12  # training rooms of each kind, and as many new ones in the unseen split
