@@ -204,16 +204,15 @@ def _firsts(group: Tensor) -> Tensor:
 
 def token_losses(s: Settings, logp: Tensor, old_logp: Tensor, ref_logp: Tensor | None, teacher_logp: Tensor | None,
                  adv: Tensor, entropy: Tensor) -> dict[str, Tensor]:  # fmt: skip
-    """The losses of every token, each [B, T] and already with its coefficient; the loss is their sum."""
-    losses = {"actor/pg_loss": s.policy_coef * surrogate(logp, old_logp, adv, s.clip, s.dual_clip)}
+    """The parts of the loss by their names in the log: coefficient, and the value of every token [B, T]."""
+    losses = {"actor/pg_loss": (s.policy_coef, surrogate(logp, old_logp, adv, s.clip, s.dual_clip)),
+              "actor/entropy_loss": (-s.entropy, entropy)}  # fmt: skip
     if s.kl > 0:
-        losses["actor/kl_loss"] = s.kl * k3(logp, ref_logp)
-    if s.entropy > 0:
-        losses["actor/entropy_bonus"] = -s.entropy * entropy
+        losses["actor/kl_loss"] = (s.kl, k3(logp, ref_logp))
     if s.method == "skill_sd":
-        losses["distil/loss"] = s.distil * skill_sd(logp, old_logp, teacher_logp)
+        losses["distil/loss"] = (s.distil, skill_sd(logp, old_logp, teacher_logp))
     elif s.method in DISTILLED:
-        losses["distil/loss"] = s.distil * gated_distillation(logp, teacher_logp, s.beta)
+        losses["distil/loss"] = (s.distil, gated_distillation(logp, teacher_logp, s.beta))
     return losses
 
 
@@ -242,12 +241,11 @@ def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch
                 losses = token_losses(
                     s, logp, old_logp, cut["ref_logp"], cut["teacher_logp"], adv[index, :width].to(device), entropy
                 )
-                sums = {name: weight * value[part.mask].sum() / tokens for name, value in losses.items()}
-                loss = sum(sums.values())
+                sums = {name: weight * value[part.mask].sum() / tokens for name, (_, value) in losses.items()}
+                loss = sum(coefficient * sums[name] for name, (coefficient, _) in losses.items())
                 _must_be_finite(loss, "loss", index)
                 accelerator.backward(loss * accelerator.num_processes)
             with torch.no_grad():
-                sums["actor/entropy_loss"] = weight * entropy.sum() / tokens
                 sums["actor/ppo_kl"] = weight * (old_logp - logp)[part.mask].sum() / tokens
                 clipped = ((logp - old_logp).exp() - 1).abs() > s.clip
                 sums["actor/pg_clipfrac"] = weight * clipped[part.mask].sum() / tokens

@@ -122,13 +122,15 @@ def lesson(domain: LeanDomain, policy: Policy, provider: SkillProvider, count: i
 
 
 def loss_of(policy: Policy, rows: list, action_weight: float) -> Tensor:
-    """Mean negative log-prob of the responses' tokens; those behind <action> weigh `action_weight`."""
+    """Mean negative log-prob of the responses' tokens; those behind the tag that opens the action (of search: <search>
+    or <answer>) weigh `action_weight`."""
     pad = policy.tokenizer.pad_token_id
     response_ids, response_len = pad_right([row[1] for row in rows], pad)
     batch = Rows(*pad_left([row[0] for row in rows], pad), response_ids, response_len)
     logp, _ = token_logp(policy.model, batch, 1.0)
-    opening = policy.tokenizer.convert_tokens_to_ids("<action>")
-    in_action = (response_ids == opening).cumsum(1) > 0
+    openings = policy.tokenizer.convert_tokens_to_ids(["<action>", "<search>", "<answer>"])
+    openings = torch.tensor([token for token in openings if token != policy.tokenizer.unk_token_id])
+    in_action = torch.isin(response_ids, openings).cumsum(1) > 0
     weight = torch.where(in_action, action_weight, 1.0) * batch.mask
     return -(weight * logp).sum() / weight.sum()
 
@@ -222,7 +224,7 @@ def main() -> None:
     teach(policy, domain, provider, args)
     found = promises(policy, domain, provider, args.tasks, max_response=48)
     for label in ("without", "with", "target taken"):
-        print(f"{label:14s} {percent(*found[label])}")
+        print(f"{label:14s} {percent(*found[label]) if found[label][1] else 'nothing in view'}")
     print(json.dumps(found))
     without, with_it = (found[label][0] / found[label][1] for label in ("without", "with"))
     taken = found["target taken"][0] / max(1, found["target taken"][1])
@@ -230,7 +232,8 @@ def main() -> None:
     if not kept and not args.force:
         sys.exit("not saved, a promise is broken: 20-30 % without the skill, 85 % with it, 95 % of targets taken")
     out = Path(args.out) if args.out else HERE / "models" / f"tiny-{args.env}"
-    policy.model.config.warm_start = {"kept": kept, **found, "command": " ".join(["warmstart.py", *sys.argv[1:]])}
+    made = {"command": " ".join(["warmstart.py", *sys.argv[1:]]), "max_turns": domain.max_turns, **found}
+    policy.model.config.warm_start = made
     policy.model.save_pretrained(out)
     policy.tokenizer.save_pretrained(out)
     print(f"saved {out}")

@@ -10,7 +10,7 @@ import torch
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-for variable in ("ALFWORLD_DATA", "WEBSHOP_DATA", "SEARCH_DATA"):
+for variable in ("ALFWORLD_DATA", "WEBSHOP_DATA", "SEARCH_DATA", "SEARCH_URL"):
     os.environ.pop(variable, None)  # the tests name the data that they use
 torch.set_num_threads(1)
 

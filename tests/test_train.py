@@ -236,7 +236,7 @@ def test_every_loss_moves_the_weights(policy, episodes, changes):
     plain, _ = one_update(policy, episodes, method="none")
     moved, metrics = one_update(policy, episodes, **{"method": "none", "distil": 0.5} | changes)
     assert any(not torch.allclose(plain[name], moved[name], atol=1e-6) for name in plain)
-    named = {"method": "distil/loss", "kl": "actor/kl_loss", "entropy": "actor/entropy_bonus"}
+    named = {"method": "distil/loss", "kl": "actor/kl_loss", "entropy": "actor/entropy_loss"}
     assert named[next(iter(changes))] in metrics
 
 

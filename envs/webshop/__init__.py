@@ -146,7 +146,7 @@ class MiniShop(WebShop):
                 made.append((task, mini.note(goal.query, catalogue.facts[goal.query])))
         return made
 
-    def key_moves(self, view: View) -> set[str]:
+    def key_moves(self, view: View) -> list[str]:
         """The actions that take what is wanted, where it is in view."""
         return key_moves(view)
 

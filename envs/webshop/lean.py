@@ -51,7 +51,7 @@ def whole(sight: Sight) -> str:
         shown = " ; ".join(f"{one.id} {plain(one.title)} {plain(one.price)}" for one in sight.listings)
         return f"results {sight.number} ; {shown or 'none'}"
     if sight.kind == "item":
-        groups = [f"{plain(name)} {' '.join(plain(value) for value in values)}" for name, values in sight.options]
+        groups = [f"{plain(name)} : {' '.join(plain(value) for value in values)}" for name, values in sight.options]
         return " ; ".join(["item", f"{plain(sight.title)} {plain(sight.price)}", *groups])
     return brief(sight)
 

@@ -31,7 +31,7 @@ class Kind:
     category: str
     path: str
     titled: tuple[str, ...]  # attributes that stand in titles
-    proven: tuple[str, ...]  # attributes that stand on a proof page
+    proven: tuple[str, ...]  # the two attributes of which a product has one, told on a proof page
     options: dict[str, tuple[int, tuple[str, ...]]]
 
 
@@ -61,31 +61,31 @@ COLORS = "red blue black white green brown gray pink"
 KINDS = {
     "apparel": _kind(
         "fashion", "Clothing › Outfits", "hooded quilted striped pleated reversible plaid ribbed cropped",
-        "breathable stretchy insulated washable", color=(3, COLORS), size=(3, "small medium large tall petite"),
+        "breathable insulated", color=(3, COLORS), size=(3, "small medium large tall petite"),
     ),
     "footwear": _kind(
         "fashion", "Clothing › Shoes", "suede leather canvas mesh woven knitted padded pointed",
-        "cushioned nonslip vegan lightweight", color=(3, COLORS), size=(3, "6 7 8 9 10 11"),
+        "cushioned nonslip", color=(3, COLORS), size=(3, "6 7 8 9 10 11"),
     ),
     "accessories": _kind(
         "fashion", "Clothing › Accessories", "beaded braided engraved vintage layered minimalist hammered twisted",
-        "hypoallergenic adjustable handmade polished", color=(6, COLORS),
+        "adjustable handmade", color=(6, COLORS),
     ),
     "electronics": _kind(
         "electronics", "Electronics › Audio", "wireless portable foldable compact stereo magnetic retro mini",
-        "rechargeable shockproof dustproof certified", color=(3, COLORS), pack=(3, "single double triple quad"),
+        "rechargeable shockproof", color=(3, COLORS), pack=(3, "single double triple quad"),
     ),
     "home_decor": _kind(
         "garden", "Home › Furnishings", "velvet linen tufted modern rustic corduroy oval patterned",
-        "fireproof stainproof recycled antistatic", color=(3, COLORS), size=(3, "small medium large tall wide"),
+        "fireproof recycled", color=(3, COLORS), size=(3, "small medium large tall wide"),
     ),
     "beauty_health": _kind(
         "beauty", "Beauty › Care", "herbal floral citrus coconut almond woody honey aloe",
-        "organic biodegradable refillable gentle", bottle=(6, "travel regular family sample pump jumbo"),
+        "organic refillable", bottle=(6, "travel regular family sample pump jumbo"),
     ),
     "other": _kind(
         "grocery", "Food › Pantry", "ginger lemon vanilla chocolate cinnamon peppermint mango salted",
-        "kosher unsweetened seasonal imported", pack=(6, "single double triple quad bulk dozen"),
+        "kosher unsweetened", pack=(6, "single double triple quad bulk dozen"),
     ),
 }  # fmt: skip
 
@@ -145,7 +145,7 @@ def _topic(name: str, topic: Topic, fact: Fact, rng: np.random.Generator) -> lis
     made = []
     for titled in kind.titled:
         options, brands = _options(kind, rng), rng.choice(BRANDS, 2, replace=False)
-        for brand, proven in zip(brands, rng.choice(kind.proven, 2, replace=False), strict=True):
+        for brand, proven in zip(brands, rng.permutation(kind.proven), strict=True):
             made.append(_product(name, fact, str(brand), (titled, str(proven)), options, tens, rng))
     for word in topic.words:
         if word != fact.word:

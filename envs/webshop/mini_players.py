@@ -20,12 +20,12 @@ from envs.webshop.pages import PREV
 from envs.webshop.reading import read_goal, read_page
 
 OPENINGS = ("okay", "well", "right", "so")  # words that mean the same: which is said tells nothing
-ENDINGS = ("go", "yes", "fine")
+ENDINGS = ("go", "then", "fine")
 # The fixed words of responses.
 SPOKEN = """
-okay well right so go yes fine <think> </think> <action> </action> search[ click[ ] for search . it is must be
-says nothing leave this no match the proof in matches are on page 1 found take b2 i want b1 done other one left back to
-buy now < prev
+okay well right so go then fine <think> </think> <action> </action> search[ click[ ] for search . it is must be need got
+nothing yes no maybe leave this match the proof in matches are on page 1 found take b2 i want b1 done other one left
+back to buy now < prev
 """
 FIRST, SECOND = "click[b1]", "click[b2]"
 
@@ -54,8 +54,9 @@ class Turn:
 
     def verdict(self, back: int) -> str:
         """The comparison of the wish with that proof, in words."""
-        shown = f"it is {self.proof(back)}" if self.proof(back) else "it says nothing"
-        return f"it must be {self.proven} . {shown} ."
+        found = self.proof(back) or "nothing"
+        answer = {"nothing": "maybe", self.proven: "yes"}.get(found, "no")
+        return f"need {self.proven} got {found} {answer} ."
 
     def wrong(self, back: int) -> bool:
         return self.proof(back) not in ("", self.proven)
@@ -137,16 +138,16 @@ def _choose(turn: Turn) -> tuple[str, str]:
         why = f"{plain(turn.chosen()[-1])} is done ." if turn.chosen() else "b2 is the other one ."
     if turn.left():
         name, value = turn.left()[0]
-        return f"{why} {plain(name)} must be {plain(value)} .", f"click[{value}]"
+        return f"{why} {plain(name)} {plain(value)} .", f"click[{value}]"
     return f"{why} nothing is left .", "click[buy now]"
 
 
-def key_moves(view: View) -> set[str]:
+def key_moves(view: View) -> list[str]:
     """The actions that take what is wanted where it is in view: on the page of the right product, once its proof is
     known, any asked option that is left, else buying. Empty elsewhere."""
     turn = Turn(view)
     goal = view.task.payload.goal
     if turn.page.kind != "item" or turn.page.title != goal.title or not turn.accepted(()):
-        return set()
-    return {f"click[{value}]" for _, value in turn.left()} or {"click[buy now]"}
+        return []
+    return [f"click[{value}]" for _, value in turn.left()] or ["click[buy now]"]
 
