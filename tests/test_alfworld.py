@@ -410,7 +410,7 @@ def test_huge_and_broken_responses(response):
 
 
 def test_settings_of_the_domain(monkeypatch):
-    assert (DOMAIN.source, DOMAIN.max_turns, make_domain(max_turns=5).make().max_turns) == ("generated", 11, 5)
+    assert (DOMAIN.source, DOMAIN.max_turns, make_domain(max_turns=5).make().max_turns) == ("generated", 10, 5)
     monkeypatch.setenv("ALFWORLD_DATA", "/no/such/folder")
     with pytest.raises(FileNotFoundError, match="/no/such/folder"):
         make_domain()
