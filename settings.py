@@ -99,15 +99,15 @@ class Settings:
     ema: float = _(0.95, "decay a step of the ema teacher")
     placement: str = _("system", "of the skill: system slot, or raw_prefix as in the authors' code")
     # ADRS: the token term
-    eta: float = _(0.02, "its coefficient (paper 0.02 or 0.1)")
+    eta: float | None = _(None, "its coefficient (paper 0.02 or 0.1)")
     score: str = _("teacher_logprob", "teacher_logprob, gap (to the student's), or noise (control)")
     centre: str = _("step", ", ".join(CENTRES))
     scale: str = _("step", ", ".join(SCALES))
     join: str = _("post_whiten", ", ".join(JOINS) + " (paper pre_whiten)")
     clip_term: float = _(0.2, "bound of the token term")
     clip_mode: str = _("adaptive", ", ".join(CLIPS))
-    window_start: float = _(20 / 150, "the term acts after this share of the steps")
-    window_stop: float = _(70 / 150, "and up to this one")
+    window_start: float | None = _(None, "the term acts after this share of the steps (paper 20/150)")
+    window_stop: float | None = _(None, "and up to this one (paper 70/150)")
     zero_variance: str = _("skip", "groups whose scores are all equal: skip, or apply the term")
     credit: str = _("base", "base, or shaped: sum the term into the returns too (the authors' float-noise hazard)")
     flat_gate: float = _(1.0, "the gate without --tva; set it to a TVA run's mean gate for a matched ablation")
@@ -126,17 +126,19 @@ class Settings:
     rlsd_clip: float = _(0.2, "clip of its ratio")
 
 
+PUBLISHED = {"eta": 0.02, "window_start": 20 / 150, "window_stop": 70 / 150}
 PRESETS = {
-    "paper": {"join": "pre_whiten", "level": "auto", "group_unit": "row"},
+    "paper": {"join": "pre_whiten", "level": "auto", "group_unit": "row"} | PUBLISHED,
     "always": {"window_start": 0.0, "window_stop": 1.0},
 }
 LAPTOP = {
-    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 5e-4,
-    "mini_rows": 0, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32",
+    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 2e-4,
+    "eta": 0.3, "window_start": 0.0, "window_stop": 1.0,
+    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32",
 }  # fmt: skip
 PAPER = {
     "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,
-    "micro_tokens": 16384, "kl": 0.01, "group_size": 8, "eval_tasks": 256,
+    "micro_tokens": 16384, "kl": 0.01, "group_size": 8, "eval_tasks": 256, **PUBLISHED,
 }  # fmt: skip
 TRIAL = {
     "steps": 1, "groups": 2, "group_size": 2, "eval_tasks": 2, "max_response": 64, "max_turns": 4, "micro_tokens": 2048,
@@ -184,7 +186,8 @@ def check(s: Settings) -> None:
         raise ValueError(f"--fraction {s.fraction}: give a share above 0 and at most 1")
     if s.temperature <= 0:
         raise ValueError(f"--temperature {s.temperature}: training samples, give a number above 0")
-    if not 0 <= s.window_start <= s.window_stop <= 1:
+    start, stop = s.window_start or 0.0, 1.0 if s.window_stop is None else s.window_stop
+    if not 0 <= start <= stop <= 1:
         raise ValueError("--window_start and --window_stop are shares of the steps: 0 <= start <= stop <= 1")
     if s.tva and s.method != "adrs":
         raise ValueError(f"--tva is a switch of --method adrs, not of {s.method}")

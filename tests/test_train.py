@@ -394,9 +394,10 @@ def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
     passes = []
     monkeypatch.setattr(module, "score", lambda *args: passes.append("score") or score(*args))
     monkeypatch.setattr(module, "SkillProvider", lambda *args: passes.append("skills"))
-    launch("--steps", "1", "--method", "none", "--kl", "0")
+    one = ("--steps", "1", "--method", "none", "--mini_rows", "0")
+    launch(*one, "--kl", "0")
     assert passes == []
-    launch("--steps", "1", "--method", "none", "--kl", "0.1", "--run", "two")
+    launch(*one, "--kl", "0.1", "--run", "two")
     assert passes == ["score"]
 
 
@@ -467,7 +468,11 @@ def test_abbreviations_and_unknown_flags_stop():
 def test_presets_give_way_to_flags():
     assert parse(["--preset", "paper"]).join == "pre_whiten"
     assert parse(["--preset", "paper", "--join", "raw"]).join == "raw"
-    assert parse(["--preset", "always"]).window_stop == 1.0 and parse([]).window_stop == pytest.approx(70 / 150)
+    assert parse(["--preset", "always"]).window_stop == 1.0
+    paper = parse(["--preset", "paper", "--eta", "0.1"])
+    assert (paper.eta, paper.window_stop) == (0.1, pytest.approx(70 / 150))
+    assert resolve(paper, True, False, Toy()).eta == 0.1 and resolve(Settings(), True, False, Toy()).eta == 0.3
+    assert resolve(Settings(), False, True, Toy()).window_start == pytest.approx(20 / 150)
 
 
 def test_settings_from_a_file(tmp_path):
