@@ -132,9 +132,8 @@ PRESETS = {
     "always": {"window_start": 0.0, "window_stop": 1.0},
 }
 LAPTOP = {
-    "steps": 60, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 20, "lr": 2e-4,
-    "eta": 0.3, "window_start": 0.0, "window_stop": 1.0,
-    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32",
+    "steps": 100, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 50, "lr": 2e-4,
+    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32", **PUBLISHED,
 }  # fmt: skip
 PAPER = {
     "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,

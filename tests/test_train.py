@@ -471,7 +471,7 @@ def test_presets_give_way_to_flags():
     assert parse(["--preset", "always"]).window_stop == 1.0
     paper = parse(["--preset", "paper", "--eta", "0.1"])
     assert (paper.eta, paper.window_stop) == (0.1, pytest.approx(70 / 150))
-    assert resolve(paper, True, False, Toy()).eta == 0.1 and resolve(Settings(), True, False, Toy()).eta == 0.3
+    assert resolve(paper, True, False, Toy()).eta == 0.1 and resolve(Settings(), True, False, Toy()).eta == 0.02
     assert resolve(Settings(), False, True, Toy()).window_start == pytest.approx(20 / 150)
 
 
