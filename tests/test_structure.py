@@ -65,3 +65,15 @@ def test_every_setting_is_used_and_explained():
 def test_no_file_outgrows_one_sitting():
     for path in [*ROOT.glob("*.py"), *(ROOT / "envs").rglob("*.py"), *(ROOT / "analysis").rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 540, path.name
+
+
+def test_readme_points_at_the_lines_it_names():
+    links = re.findall(r"\[(\w+\.py):(\d+)\]\(\1#L\2\) `(\w+)`", (ROOT / "README.md").read_text())
+    assert len(links) >= 8
+    for file, line, name in links:
+        assert re.match(rf"(def|class) {name}\b", (ROOT / file).read_text().splitlines()[int(line) - 1]), (file, name)
+
+
+def test_readme_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#L\d+)?\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
