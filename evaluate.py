@@ -11,6 +11,7 @@ compared only where they mean the same tasks.
 """
 
 import argparse
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 
@@ -132,4 +133,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
