@@ -91,7 +91,7 @@ def load_policy(name: str, dtype: str = "float32", thinking: bool = True, device
     folder = Path(name)
     looks_local = name.startswith((".", "/", "~")) or folder.exists() or name.count("/") > 1
     if looks_local and not folder.is_dir():
-        raise FileNotFoundError(f"--model {name}: no such folder (a small policy is made with `python warmstart.py --env ENV`)")
+        raise FileNotFoundError(f"--model {name}: no such folder (make a small policy: `python warmstart.py`)")
     options = {"dtype": getattr(torch, dtype)}
     gguf = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
     if gguf:

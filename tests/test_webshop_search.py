@@ -148,6 +148,11 @@ def test_nothing_is_found_without_a_known_term():
     assert index_of([], []).search("red") == []
 
 
+def test_a_query_is_read_up_to_its_1024th_term():
+    index = index_of(["red shoe", "hat"])
+    assert index.search("red " * 1024 + "hat") == [0] and index.search("red " * 1023 + "hat") == [0, 1]
+
+
 def test_saved_and_loaded(tmp_path):
     rng = random.Random(5)
     texts = random_texts(rng, 300, 50)

@@ -48,9 +48,11 @@ class Turn:
 
     def proof(self, back: int) -> str:
         """The attribute that the page so many turns ago (0: this one) says the product has, or nothing."""
-        page = self.past[-back][0] if back else self.page
-        found = re.search(r"\bit is (\w+)", plain(" ".join(page.texts)))
-        return found[1] if found and page.kind == "sub" else ""
+        if (self.kind(back) if back else self.page.kind) != "sub":
+            return ""
+        texts = (self.past[-back][0] if back else self.page).texts
+        found = re.search(r"\bit is (\w+)", plain(" ".join(texts)))
+        return found[1] if found else ""
 
     def verdict(self, back: int) -> str:
         """The comparison of the wish with that proof, in words."""
@@ -112,7 +114,7 @@ class MiniPlayer:
             return turn.verdict(0), f"click[{PREV}]"
         if turn.accepted((fact.proof,) if self.guided else PROOFS):
             return _choose(turn)
-        if turn.wrong(1) if turn.past else False:
+        if turn.wrong(1):
             return f"{turn.verdict(1)} leave it .", f"click[{PREV}]"
         if turn.kind(1) == "results" and turn.action(1) != FIRST:
             return "this is no match . leave it .", f"click[{PREV}]"
@@ -125,7 +127,7 @@ def _pick(turn: Turn) -> tuple[str, str]:
         return "the matches are on page 1 .", f"click[{PREV}]"
     if not turn.page.listings:
         return "nothing is found .", "click[back to search]"
-    if turn.kind(1) == "item" and turn.kind(2) == "sub" and turn.wrong(2):
+    if turn.kind(1) == "item" and turn.wrong(2):
         return f"{turn.verdict(2)} take b2 .", SECOND
     return f"i want {turn.titled} . b1 is {plain(turn.page.listings[0].title)} .", FIRST
 
