@@ -135,7 +135,7 @@ def test_records_come_back():
 
 def test_fuzzy_match_by_hand():
     """The leniency that webshop.md 1.6 lists, and the pre-processing of thefuzz 0.19."""
-    assert processed("Caf\u00e9 — snake_case!") == "caf   snake_case"
+    assert processed("Caf\u00e9 — snake_case!") == "caf   snake_case" and processed("a\x80\xffb\u0100") == "ab\u0101"
     for wanted, bought in (("large", "xx-large"), ("navy blue", "dark blue"), ("pack of 12", "pack of 1"),
                            ("10 wide", "10")):  # fmt: skip
         assert alike(color_of(bought), color_of(wanted)), wanted
@@ -166,6 +166,8 @@ def test_type_reward_steps(stock):
     assert reward(other, goal, 59.5, {}, "fixed")[1]["r_type"] == 0.5
     assert reward(replace(other, nouns=("acme",)), goal, 59.5, {}, "fixed")[1]["r_type"] == 0.1
     assert reward(replace(other, product_category="Clothing › Men"), goal, 59.5, {}, "fixed")[1]["r_type"] == 1.0
+    nameless = reward(other, replace(goal, nouns=()), 59.5, {}, "fixed")[1]
+    assert (nameless["r_type"], nameless["title_score"]) == (0.5, 0.2)
 
 
 def test_parity_compares_pairs(stock):
