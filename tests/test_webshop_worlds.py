@@ -209,6 +209,71 @@ def test_guided_finds_its_way_back(small):
             assert set(prompt.split()) <= words and set(_tokens(text)) <= words
 
 
+def after(domain, task: Task, actions: list[str]) -> View:
+    """What is seen after these actions."""
+    env, history = domain.make(), []
+    observation, info = env.reset(options={"task": task})
+    for action in actions:
+        last = observation
+        observation, _, _, _, info = env.step(f"<think> </think> <action> {action} </action>")
+        history.append((last, info["action"]))
+    return View(task, len(history), tuple(history[-2:]), observation, info["admissible"])
+
+
+def answer(domain, kind: str, view: View, seed: int = 0) -> str:
+    return domain.player(kind, np.random.default_rng(seed))(view, None).split("<action> ")[1].removesuffix(" </action>")
+
+
+def by_place(domain) -> dict[bool, tuple[Task, str, Fact]]:
+    """A task with two option groups whose target is the first hit, and one whose target is the second; with the right
+    search and the fact."""
+    found = {}
+    for task in domain.tasks("train"):
+        goal, fact = task.payload.goal, domain.catalogue.facts[task.topic]
+        search = f"search[{goal.attributes[0]} {fact.word}]"
+        first = domain.catalogue.index.search(search[7:-1])[0] == goal.position
+        if len(goal.options) == 2:
+            found.setdefault(first, (task, search, fact))
+    return found
+
+
+def test_guided_move_by_move(small):
+    """What it does next in every situation, also after moves that it would not make itself."""
+    task, search, fact = by_place(small)[True]
+    one, two = (f"click[{value}]" for value in task.payload.goal.options.values())
+    proof, other = f"click[{fact.proof}]", next(f"click[{page}]" for page in PROOFS if page != fact.proof)
+    unasked = next(f"click[{value}]" for value in small.catalogue[task.payload.goal.position].options["color"]
+                   if value not in task.payload.goal.options.values())  # fmt: skip
+    back, read = "click[< prev]", [search, "click[b1]", proof, "click[< prev]"]
+    for actions, want in (
+        ([], search), ([search], "click[b1]"), ([search, "click[next >]"], back), ([search, "click[b3]"], back),
+        ([search, "click[b1]"], proof), ([search, "click[b1]", unasked], proof),
+        ([search, "click[b1]", proof], back), ([search, "click[b1]", "click[reviews]"], back),
+        ([search, "click[b1]", other, back], proof), ([search, "click[b1]", "click[reviews]", back], proof),
+        (read, one), ([*read, one], two), ([*read, unasked], one), ([*read, one, two], "click[buy now]"),
+        ([*read, back], "click[b1]"), ([search, "click[b2]"], one), (["search[nothing]"], "click[back to search]"),
+    ):  # fmt: skip
+        assert answer(small, "guided", after(small, task, actions)) == want, actions
+    task, search, fact = by_place(small)[False]
+    read = [search, "click[b1]", f"click[{fact.proof}]", back]
+    assert answer(small, "guided", after(small, task, read)) == back
+    assert answer(small, "guided", after(small, task, [*read, back])) == "click[b2]"
+
+
+def test_novice_guesses(small):
+    """Any of the three words and either page, each about equally often; a page without proof satisfies it."""
+    task, search, fact = by_place(small)[True]
+    goal = task.payload.goal
+    said = [answer(small, "novice", after(small, task, []), seed) for seed in range(300)]
+    for word in TOPICS[task.topic].words:
+        assert 70 < said.count(f"search[{goal.attributes[0]} {word}]") < 130
+    opened = [answer(small, "novice", after(small, task, [search, "click[b1]"]), seed) for seed in range(100)]
+    assert {action: 30 < opened.count(action) < 70 for action in opened} == {f"click[{page}]": True for page in PROOFS}
+    other = next(f"click[{page}]" for page in PROOFS if page != fact.proof)
+    view = after(small, task, [search, "click[b1]", other, "click[< prev]"])
+    assert answer(small, "novice", view) == f"click[{next(iter(goal.options.values()))}]"
+
+
 def _tokens(response: str) -> list[str]:
     return response.replace("[", "[ ").replace("]", " ]").split()
 
@@ -283,7 +348,9 @@ def test_key_moves(small):
             assert not moves or Turn(view).page.kind == "item"
             assert set(moves) <= set(view.admissible)
         assert small.key_moves(info["turns"][-1][0]) == ["click[buy now]"]
-    assert taken == seen > 300
+    assert taken == seen == sum(1 + len(task.payload.goal.options) for task in small.tasks("seen"))
+    task, search, _ = by_place(small)[True]
+    assert small.key_moves(after(small, task, [search, "click[b2]"])) == []  # the other product
 
 
 # ----------------------------------------------------------------------------------------------------------- players
