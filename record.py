@@ -99,7 +99,6 @@ def token_rows(mask: Tensor, base: Tensor, quantities: dict[str, Tensor | None],
     or [B, 1]."""
     for row in rows:
         n = int(mask[row].sum())
-
         yield {"base_adv": round(base[row].item(), 5)} | {
             name: None if value is None else [round(x, 5) for x in value[row].expand(mask.shape[1])[:n].tolist()]
             for name, value in quantities.items()

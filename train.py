@@ -8,8 +8,6 @@ Read `credit` first: it is the method, and in it the difference between GRPO and
 config.json, log.jsonl (a line a step, verl's metric names), timing.jsonl, eval.jsonl, episodes.jsonl, checkpoint-N/.
 """
 
-import contextlib
-import math
 import os
 import sys
 import time
@@ -30,27 +28,25 @@ from bank import SkillBank
 from envs.base import Domain, Task, panel_hash, stratified
 from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
 from gigpo import anchor_groups, step_advantage, step_returns
-from grpo import group_advantage, group_stats, k3, row_score, surrogate
+from grpo import group_advantage, group_stats, row_score
 from policy import (
     Policy,
     add_lora,
     choose_model,
     frozen_copy,
     load_policy,
-    micro_batches,
     reference,
     score,
-    token_logp,
     use_threads,
 )
 from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows
 from rlsd import mixing, scaled_advantage
 from rollout import Batch, Trajectory, collate, rollout, stream
-from sdar import distil_gate, gated_distillation, skill_sd
-from settings import DISTILLED, NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse, resolve
+from settings import NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse, resolve
 from shaping import clip_term, in_window, standardise, summed, token_term
 from teacher import SkillProvider, Teacher, skill_folder, with_skill
 from tva import Pool, alignment, association, confidence, token_trust, trust
+from update import update
 
 # ---------------------------------------------------------------------------------------------- the method
 
@@ -91,8 +87,11 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
 
     # The backbone: GRPO compares episodes of one task; GiGPO adds a comparison of turns in one state.
     returns = row_score(w.reward, w.valid, w.episode, s.penalty)
-    step_ret = step_returns(w.reward, w.episode, w.turn, s.gamma) - s.penalty * (~w.valid)
-    anchor = anchor_groups(w.group, w.anchors, s.anchor_similarity)
+    step_ret = anchor = None
+    if s.backbone == "gigpo" or s.level == "L3":  # else no one looks at states, and likeness of pages is slow to find
+        step_ret = step_returns(w.reward, w.episode, w.turn, s.gamma) - s.penalty * (~w.valid)
+        anchor = anchor_groups(w.group, w.anchors, s.anchor_similarity)
+        metrics["groups/anchor_alone"] = (anchor.bincount()[anchor] == 1).float().mean().item()
     base, std = backbone(s, w, returns, step_ret, anchor)
     adv = base[:, None].where(w.mask, 0.0)
 
@@ -132,13 +131,12 @@ def credit(s: Settings, w: World, step: int, pool: Pool) -> Credit:
         "critic/advantages/max": in_mask.max().item(),
         "critic/advantages/min": in_mask.min().item(),
         "groups/zero_variance": (_group_max(std, w.group) == 0)[_firsts(w.group)].float().mean().item(),
-        "groups/anchor_alone": (anchor.bincount()[anchor] == 1).float().mean().item(),
     }
     return Credit(adv, base, gate, term, metrics)
 
 
 def backbone(
-    s: Settings, w: World, returns: Tensor, step_ret: Tensor, anchor: Tensor, floor: float = 1e-6
+    s: Settings, w: World, returns: Tensor, step_ret: Tensor | None, anchor: Tensor | None, floor: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     """A^E, with GiGPO A^E + omega * A^S (Eq. 18), and the spread of the returns in each row's group: both [B]."""
     mean, std = group_stats(returns, w.group, w.episode, s.group_unit, floor)
@@ -159,7 +157,7 @@ def _score(s: Settings, w: World, step: int) -> Tensor:
 
 
 def trust_gate(
-    s: Settings, w: World, returns: Tensor, step_ret: Tensor, anchor: Tensor, pool: Pool
+    s: Settings, w: World, returns: Tensor, step_ret: Tensor | None, anchor: Tensor | None, pool: Pool
 ) -> tuple[Tensor, dict[str, float]]:
     """The TVA gate at the chosen level, [B, 1] or [B, T], and its statistics. The control is the same statistic
     computed from the student's own log-probs: what it shows, the skill did not cause (cpu_scale.md 7)."""
@@ -202,85 +200,14 @@ def _firsts(group: Tensor) -> Tensor:
     return torch.full((int(pool.max()) + 1,), len(group)).scatter_reduce(0, pool, torch.arange(len(group)), "amin")
 
 
-def token_losses(s: Settings, logp: Tensor, old_logp: Tensor, ref_logp: Tensor | None, teacher_logp: Tensor | None,
-                 adv: Tensor, entropy: Tensor) -> dict[str, Tensor]:  # fmt: skip
-    """The parts of the loss by their names in the log: coefficient, and the value of every token [B, T]."""
-    losses = {"actor/pg_loss": (s.policy_coef, surrogate(logp, old_logp, adv, s.clip, s.dual_clip)),
-              "actor/entropy_loss": (-s.entropy, entropy)}  # fmt: skip
-    if s.kl > 0:
-        losses["actor/kl_loss"] = (s.kl, k3(logp, ref_logp))
-    if s.method == "skill_sd":
-        losses["distil/loss"] = (s.distil, skill_sd(logp, old_logp, teacher_logp))
-    elif s.method in DISTILLED:
-        losses["distil/loss"] = (s.distil, gated_distillation(logp, teacher_logp, s.beta))
-    return losses
-
-
 # ------------------------------------------------------------------------------------------------- the loop
-
-
-def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch, logps: dict, adv: Tensor) -> dict:
-    """One pass over this process's rows: `s.mini_rows` rows of all processes together make one optimizer step (0: all
-    of them). The loss is the mean over all tokens of those rows, however they fall into micro-batches and processes."""
-    rows, device = batch.rows, accelerator.device
-    total = int(accelerator.reduce(torch.tensor(len(batch.steps), device=device)).item())
-    pieces = math.ceil(total / s.mini_rows) if s.mini_rows else 1
-    metrics: dict[str, float] = {}
-    for piece in torch.arange(len(batch.steps)).tensor_split(pieces):
-        tokens = accelerator.reduce(rows.response_len[piece].sum().to(device)).item()
-        micros = [piece[index] for index in micro_batches(rows.take(piece), s.micro_tokens)] if len(piece) else []
-        rounds = int(accelerator.gather(torch.tensor([len(micros)], device=device)).max())
-        for k in range(rounds):  # every process makes as many backward passes as the busiest
-            index, weight = (micros[k], 1.0) if k < len(micros) else (torch.arange(1), 0.0)
-            part = rows.take(index).to(device)
-            width = part.response_ids.shape[1]
-            cut = {name: None if value is None else value[index, :width].to(device) for name, value in logps.items()}
-            with accelerator.no_sync(model) if k + 1 < rounds else contextlib.nullcontext():
-                logp, entropy = token_logp(model, part, s.temperature)
-                old_logp = logp.detach() if cut["old_logp"] is None else cut["old_logp"]
-                losses = token_losses(
-                    s, logp, old_logp, cut["ref_logp"], cut["teacher_logp"], adv[index, :width].to(device), entropy
-                )
-                sums = {name: weight * value[part.mask].sum() / tokens for name, (_, value) in losses.items()}
-                loss = sum(coefficient * sums[name] for name, (coefficient, _) in losses.items())
-                _must_be_finite(loss, "loss", index)
-                accelerator.backward(loss * accelerator.num_processes)
-            with torch.no_grad():
-                sums["actor/ppo_kl"] = weight * (old_logp - logp)[part.mask].sum() / tokens
-                clipped = ((logp - old_logp).exp() - 1).abs() > s.clip
-                sums["actor/pg_clipfrac"] = weight * clipped[part.mask].sum() / tokens
-                drift = (logp - batch.sampler_logp[index, :width].to(device)).where(part.mask, 0.0)
-                sums["sampler/logp_diff"] = weight * drift.abs().sum() / tokens
-                if s.method in DISTILLED:
-                    gate = distil_gate(logp, cut["teacher_logp"], s.beta)
-                    sums["distil/gate_mean"] = weight * gate[part.mask].sum() / tokens
-            for name, value in sums.items():
-                metrics[name] = metrics.get(name, 0.0) + value.item() / pieces
-        norm = accelerator.clip_grad_norm_(model.parameters(), s.max_grad_norm)
-        _must_be_finite(norm, "gradient", piece)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        metrics["actor/grad_norm"] = metrics.get("actor/grad_norm", 0.0) + norm.item() / pieces
-    summed_up = accelerator.reduce(torch.tensor([metrics[name] for name in sorted(metrics)], device=device))
-    metrics = dict(zip(sorted(metrics), summed_up.tolist(), strict=True))
-    metrics["actor/grad_norm"] /= accelerator.num_processes  # every process saw the same norm
-    return metrics
-
-
-def _must_be_finite(value: Tensor, what: str, rows: Tensor) -> None:
-    if not torch.isfinite(value):
-        raise FloatingPointError(
-            f"the {what} is {value.item()} in rows {rows.tolist()[:8]}; nothing was updated or saved"
-        )
 
 
 def draw_tasks(tasks: list[Task], s: Settings, step: int) -> list[Task]:
     """The tasks of a step: the next `groups` of an endless run of shuffled epochs, derived from the seed."""
-    drawn = []
-    for position in range((step - 1) * s.groups, step * s.groups):
-        epoch, place = divmod(position, len(tasks))
-        drawn.append(tasks[np.random.default_rng([s.seed, epoch]).permutation(len(tasks))[place]])
-    return drawn
+    places = [divmod(position, len(tasks)) for position in range((step - 1) * s.groups, step * s.groups)]
+    order = {epoch: np.random.default_rng([s.seed, epoch]).permutation(len(tasks)) for epoch, _ in places}
+    return [tasks[order[epoch][place]] for epoch, place in places]
 
 
 def play_step(accelerator: Accelerator, policy: Policy, domain: Domain, tasks: list[Task], s: Settings, step: int,
@@ -395,8 +322,17 @@ def everywhere(accelerator: Accelerator, items: list) -> list:
     return gather_object(items) if accelerator.num_processes > 1 else items
 
 
+def asks_teacher(s: Settings, step: int) -> bool:
+    """Whether this step reads the teacher: the method does (ADRS inside its window alone), and so do the episodes that
+    an evaluation saves."""
+    if s.method == "adrs":
+        shown = step % s.eval_every == 0 or step == s.steps
+        return shown or in_window(step, s.steps, s.window_start, s.window_stop)
+    return s.method in NEEDS_TEACHER
+
+
 def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: Settings, clock: Clock) -> dict:
-    """The log-probs that the method needs; it pays for no other pass. With one optimizer step a batch the ratio is
+    """The log-probs that are read in this step; no other pass is paid for. With one optimizer step a batch the ratio is
     one, and `update` takes old_logp from its own forward pass."""
     logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
     if s.mini_rows or s.score == "gap" or s.method == "rlsd":
@@ -484,7 +420,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         trajectories = play_step(accelerator, policy, domain, tasks, s, step, encode)
         batch = collate(trajectories, policy.tokenizer.pad_token_id)
         clock.lap("rollout")
-        logps = log_probs(policy, batch, teacher, frozen, s, clock)
+        logps = log_probs(policy, batch, teacher if asks_teacher(s, step) else None, frozen, s, clock)
         world, mine = gather_world(batch, logps)
         made = credit(s, world, step, pool)
         clock.lap("credit")

@@ -56,7 +56,7 @@ def test_transformers_and_peft_are_imported_where_a_model_is_made():
 
 
 def test_every_setting_is_used_and_explained():
-    code = "".join((ROOT / name).read_text() for name in ("train.py", "settings.py"))
+    code = "".join((ROOT / name).read_text() for name in ("train.py", "update.py", "settings.py"))
     for field in fields(Settings):
         assert field.metadata["help"], field.name
         assert field.name == "preset" or re.search(rf"\bs\.{field.name}\b", code), field.name

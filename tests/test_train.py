@@ -12,12 +12,13 @@ from safetensors.torch import load_file
 
 import envs
 import train as module
-from policy import score
+from policy import score, token_logp
 from rollout import collate, rollout, stream
 from settings import EVALUATION_ONLY, METHODS, NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, check, parse, resolve
 from tests.toy import Toy
-from train import World, credit, draw_tasks, gather_world, train, update
+from train import World, credit, draw_tasks, gather_world, train
 from tva import Pool
+from update import update
 
 
 def settings(**changes) -> Settings:
@@ -224,7 +225,7 @@ def test_the_first_update_has_ratio_one(policy, episodes):
 def test_the_update_is_the_token_mean_policy_gradient(policy, episodes):
     change, _ = one_update(policy, episodes, entropy=0.0, max_grad_norm=1e9)
     adv = torch.linspace(-1, 1, len(episodes.steps))[:, None].expand(episodes.rows.mask.shape)
-    logp, _ = module.token_logp(policy.model, episodes.rows, 1.0)
+    logp, _ = token_logp(policy.model, episodes.rows, 1.0)
     objective = (adv * logp)[episodes.rows.mask].mean()
     gradients = torch.autograd.grad(objective, list(policy.model.parameters()))
     for name, gradient in zip(change, gradients, strict=True):
@@ -399,6 +400,15 @@ def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
     assert passes == []
     launch(*one, "--kl", "0.1", "--run", "two")
     assert passes == ["score"]
+
+
+def test_adrs_reads_its_teacher_inside_the_window_and_where_episodes_are_saved(launch):
+    window = ("--window_start", "0.2", "--window_stop", "0.4", "--eval_every", "4")
+    log = lines(launch("--steps", "5", *window) / "log.jsonl")
+    assert [row["step"] for row in log if "teacher/gap_mean" in row] == [2, 4, 5]
+    assert [row["step"] for row in log if "adrs/term_abs_mean" in row] == [2]
+    sdar = lines(launch("--steps", "3", "--method", "sdar", "--run", "sdar") / "log.jsonl")
+    assert [row["step"] for row in sdar if "teacher/gap_mean" in row] == [1, 2, 3]
 
 
 def test_a_signal_finishes_the_step_and_saves(launch, monkeypatch):

@@ -18,7 +18,7 @@ import numpy as np
 from envs.alfworld.engine import STATIONS, TURNS, Goal, Play, Receptacle
 from envs.alfworld.rooms import HOMES, Home
 from envs.alfworld.sight import Sight, kind_of, read_goal, read_view, wanted
-from envs.base import Domain, Env, Task, View
+from envs.base import Env, View
 
 KINDS = ("expert", "guided", "novice", "random")
 SLIP = 0.16  # how often a novice does just anything
@@ -36,24 +36,6 @@ def make_player(kind: str, rng: np.random.Generator) -> "Expert | Searcher":
     if kind not in KINDS:
         raise ValueError(f"unknown player {kind!r}: choose one of {', '.join(KINDS)}")
     return Expert(rng) if kind == "expert" else Searcher(kind, rng)
-
-
-def play(domain: Domain, kind: str, tasks: list[Task], seed: int = 0) -> list[bool]:
-    """Plays every task once with a scripted player; says which were won."""
-    env, won = domain.make(), []
-    for number, task in enumerate(tasks):
-        player = domain.player(kind, np.random.default_rng([seed, number]))
-        observation, info = env.reset(options={"task": task})
-        history: list[tuple[str, str]] = []
-        over = False
-        while not over:
-            view = View(task, len(history), tuple(history[-domain.history :]), observation, info["admissible"])
-            seen = observation
-            observation, _, ended, cut, info = env.step(player(view, env))
-            history.append((seen, info["action"]))
-            over = ended or cut
-        won.append(info["won"])
-    return won
 
 
 def search_order(home: Home | None, places: tuple[str, ...], at: str = "") -> list[str]:
