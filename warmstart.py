@@ -40,11 +40,17 @@ TEMPLATE = (
 
 
 def tokenizer_of(words: list[str]) -> PreTrainedTokenizerFast:
-    """One token a word, split at white space; decoding joins with spaces, and without them inside brackets, so that
-    `search[ red shoes ]` is the action `search[red shoes]`."""
+    """One token a word, split at white space and brackets: `search[red shoes]` is `search[`, `red`, `shoes`, `]`.
+    Decoding joins with spaces, and without them inside brackets."""
     vocabulary = {word: index for index, word in enumerate([*CONTROL, "<unk>", *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Split("[", "merged_with_previous"),
+            pre_tokenizers.Split("]", "isolated"),
+        ]
+    )
     tokenizer.decoder = decoders.Sequence(
         [
             decoders.WordPiece(prefix="\0", cleanup=False),

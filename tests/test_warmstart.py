@@ -25,6 +25,16 @@ def test_brackets_close_up_and_words_stay_apart():
     policy = new_policy(["go", "to", "search[", "click[", "]", "red", "shoes"], 32, 1)
     ids = policy.encode_raw("go to search[ red shoes ]")
     assert policy.decode(ids) == "go to search[red shoes]" and len(ids) == 6
+    assert policy.encode_raw("go to search[red shoes]") == ids
+
+
+@pytest.mark.parametrize("env", envs.NAMES)
+def test_every_environment_can_be_taught(env):
+    domain, provider = envs.load(env, lean=True), SkillProvider(skill_folder(env, lean=True))
+    policy = new_policy(domain.words(), 32, 1)
+    rows = lesson(domain, policy, provider, count=90, seed=1, noise=0.1)
+    said = policy.decode(rows[0][1])
+    assert policy.encode_raw(said) == rows[0][1][:-1]
 
 
 def test_a_lesson_is_a_third_each(alfworld):
