@@ -65,6 +65,8 @@ def result_row(trajectories: list[Trajectory], split: str, temperature: float, s
         "types": [task.type for task in tasks],
         "outcomes": "".join("01"[win] for win in won),
     }
+    if errors := sum(trajectory.failed for trajectory in trajectories):
+        row["errors"] = errors  # episodes that their environment ended; they count as lost
     if any(score not in (0.0, 1.0) for score in scores):
         row["scores"] = [round(score, 4) for score in scores]
     if all(hasattr(task.payload, "source") for task in tasks):
@@ -135,5 +137,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

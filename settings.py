@@ -53,7 +53,8 @@ class Settings:
     threads: int = _(0, "CPU threads of each process; 0: the cores shared out")
     tracker: str | None = _(None, "also report to an accelerate tracker such as tensorboard or wandb")
     save_every: int = _(50, "steps between checkpoints; one is always written at the end")
-    keep: int = _(2, "checkpoints kept")
+    keep: int = _(2, "checkpoints kept, at least 1")
+    silence: float = _(1800.0, "seconds without a finished phase until the stacks of all threads are printed; 0: never")
     # data
     fraction: float = _(1.0, "share of the training tasks, seeded and stratified by type")
     max_turns: int | None = _(None, "model calls an episode (paper: ALFWorld 50, WebShop 15, search 4)")
@@ -79,6 +80,9 @@ class Settings:
     entropy: float = _(0.001, "coefficient of the entropy bonus")
     policy_coef: float | None = _(None, "coefficient of the policy loss; 0 for opsd, else 1")
     max_grad_norm: float = _(1.0, "gradient clipping")
+    skip_nonfinite: bool = _(
+        False, "leave out and count micro-batches whose loss is not finite, unless most are; default: stop at the first"
+    )
     lora: int | None = _(None, "LoRA rank, 0: full fine-tuning; default 32, for the small policies 0")
     dtype: str | None = _(None, "float32 or bfloat16; default bfloat16 on CUDA")
     thinking: bool = _(True, "chat template's thinking mode, where it has one (Qwen3; the paper: off)")
@@ -152,6 +156,9 @@ CHOICES = {
 }  # fmt: skip
 
 
+AT_LEAST_ONE = ("groups", "save_every", "keep", "eval_every", "max_turns", "max_response", "micro_tokens")
+
+
 def parse(args: list[str] | None = None) -> Settings:
     """Settings from the command line, or from one YAML or JSON file. Abbreviations are off: a typing error stops."""
     args = sys.argv[1:] if args is None else args
@@ -175,8 +182,9 @@ def check(s: Settings) -> None:
             raise ValueError(f"--{name} {getattr(s, name)}: unknown, choose one of {', '.join(map(str, choices))}")
     if s.group_size is not None and s.group_size < 2:
         raise ValueError(f"--group_size {s.group_size}: a group compares episodes, give at least 2")
-    if s.groups is not None and s.groups < 1:
-        raise ValueError(f"--groups {s.groups}: give at least 1")
+    for name in AT_LEAST_ONE:
+        if getattr(s, name) is not None and getattr(s, name) < 1:
+            raise ValueError(f"--{name} {getattr(s, name)}: give at least 1")
     if s.method in EVALUATION_ONLY and s.steps:
         raise ValueError(f"--method {s.method} only evaluates: --steps {s.steps} makes no sense")
     if s.steps is not None and s.steps < 0:

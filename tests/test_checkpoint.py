@@ -89,7 +89,7 @@ def test_a_save_that_is_killed_leaves_no_checkpoint(trained, tmp_path, monkeypat
 def test_prune_keeps_the_newest(trained, tmp_path):
     for step in (9, 10, 100):
         checkpoint.save(tmp_path, step, *trained, {})
-    checkpoint.prune(tmp_path, 2)
+    checkpoint.prune(tmp_path, 2, 100)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-100"]
 
 
