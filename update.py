@@ -102,5 +102,5 @@ def refuse(what: str, value: Tensor, rows: Tensor, batch: Batch) -> None:
     first, where = int(rows[0]), ", ".join(map(str, rows.tolist()[:8]))
     played = f"turn {int(batch.turn[first])} of episode {int(batch.episode[first])}, task {batch.tasks[first].id}"
     raise FloatingPointError(
-        f"step {batch.training_step}: the {what} is {value.item()} in rows {where} ({played}); nothing was updated or saved"
+        f"step {batch.training_step}: the {what} is {value.item()} in rows {where} ({played}); nothing updated or saved"
     )

@@ -27,15 +27,9 @@ def shared() -> Path:
 @pytest.fixture
 def policy():
     """A policy of 40 thousand random weights over the toy domain's words."""
-    from tests.toy import WORDS
-    from warmstart import new_policy
+    from tests.toy import toy_policy
 
-    torch.manual_seed(0)
-    policy = new_policy(WORDS, width=32, layers=2)
-    for parameter in policy.model.parameters():  # sharper than initial weights, so that tokens differ in log-prob
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
-    return policy
+    return toy_policy()
 
 
 @pytest.fixture
@@ -43,3 +37,11 @@ def domain():
     from tests.toy import Toy
 
     return Toy()
+
+
+@pytest.fixture
+def launch(policy, tmp_path, monkeypatch):
+    """Runs train.py on the toy domain and returns the run's folder."""
+    from tests.toy import launcher
+
+    return launcher(tmp_path, policy, monkeypatch)
