@@ -177,7 +177,8 @@ def generate(
 ) -> list[tuple[list[int], list[float]]]:
     """One response to each prompt: its ids, end token included, and their log-probs.
 
-    `draws` [rows, tokens] holds the uniform numbers and so the most tokens a response may have.
+    `draws` [rows, tokens] holds the uniform numbers and so the most tokens a response may have. Raises
+    FloatingPointError where a log-prob is not finite: nothing sensible can be sampled.
     """
     device = next(policy.model.parameters()).device
     ids, lengths = pad_left(prompts, policy.tokenizer.pad_token_id)
@@ -185,9 +186,11 @@ def generate(
     sampler = InverseCdf(torch.from_numpy(draws), temperature)
     sample = _loop if policy.lean else _hf_generate
     out = sample(policy, ids.to(device), attention.to(device), sampler).tolist()
-    logp, ends = torch.stack(sampler.logp, 1).tolist(), set(policy.end_ids)
+    logp, ends = torch.stack(sampler.logp, 1), set(policy.end_ids)
+    if not logp.isfinite().all():
+        raise FloatingPointError("the policy gives log-probs that are not finite: its weights are damaged")
     responses = []
-    for row_ids, row_logp in zip(out, logp, strict=True):
+    for row_ids, row_logp in zip(out, logp.tolist(), strict=True):
         length = next((j + 1 for j, token in enumerate(row_ids) if token in ends), len(row_ids))
         responses.append((row_ids[:length], row_logp[:length]))
     return responses

@@ -495,4 +495,5 @@ if __name__ == "__main__":
     try:
         train(parse())
     except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        rank = os.environ.get("RANK")  # of several processes: where one dies, the others lose their connection to it
+        sys.exit(f"{f'process {rank}: ' if rank else ''}{type(error).__name__}: {error}")
