@@ -279,7 +279,7 @@ def test_where_one_process_dies_the_other_stops(launch):
 
 
 def test_the_command_ends_with_one_line(monkeypatch):
-    keep, model = ("--keep", "0", None, "ValueError: --keep 0: give"), ("--model", "/no", "1", "process 1: FileNotFound")
+    keep, model = ("--keep", "0", None, "ValueError: --keep 0: give"), ("--model", "/no", "1", "process 1: FileNot")
     for flag, value, rank, line in (keep, model):
         monkeypatch.setattr(sys, "argv", ["train.py", flag, value])
         monkeypatch.setenv("RANK", rank) if rank else monkeypatch.delenv("RANK", raising=False)
