@@ -106,7 +106,7 @@ def load_policy(name: str, dtype: str = "float32", thinking: bool = True, device
         tokenizer = AutoTokenizer.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
         model = AutoModelForCausalLM.from_pretrained(name, **options)
     except Exception as error:  # tokenizers and safetensors raise kinds of their own on a damaged file
-        raise ValueError(f"--model {name}: cannot be loaded ({type(error).__name__}: {error})") from error
+        raise ValueError(f"--model {name}: cannot be loaded ({type(error).__name__}: {str(error)[:500]})") from error
     if tokenizer.chat_template is None:
         raise ValueError(f"--model {name}: its tokenizer has no chat template; use an instruct model")
     model.to(device).eval()

@@ -90,7 +90,7 @@ class Run:
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
             before, played = dict(config["settings"]), config["panels"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path}: not the config of a run ({error}); start another run") from error
         if played != panels:
             raise ValueError(f"{path}: the run's tasks were {played}, now they are {panels}; give the same")

@@ -8,9 +8,12 @@ the model: `resolve` fills them from LAPTOP (the small policies that ship), PAPE
 model without CUDA: a few short episodes that show whether everything works).
 """
 
+import math
 import sys
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -163,20 +166,27 @@ def parse(args: list[str] | None = None) -> Settings:
     """Settings from the command line, or from one YAML or JSON file. Abbreviations are off: a typing error stops."""
     args = sys.argv[1:] if args is None else args
     parser = HfArgumentParser(Settings, allow_abbrev=False)
-    if len(args) == 1 and args[0].endswith((".yaml", ".yml")):
-        (settings,) = parser.parse_yaml_file(args[0])
-    elif len(args) == 1 and args[0].endswith(".json"):
-        (settings,) = parser.parse_json_file(args[0])
-    else:
-        preset = next((value for flag, value in pairwise(args) if flag == "--preset"), None)
-        parser.set_defaults(**PRESETS.get(preset, {}))
-        (settings,) = parser.parse_args_into_dataclasses(args)
+    if len(args) == 1 and args[0].endswith((".yaml", ".yml", ".json")):
+        read = parser.parse_json_file if args[0].endswith(".json") else parser.parse_yaml_file
+        try:
+            (settings,) = read(args[0])
+            check(settings)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of YAML, JSON, the encoding or a setting: the file is what must be mended
+            raise ValueError(f"{args[0]}: {str(error)[:500]}") from error
+        return settings
+    preset = next((value for flag, value in pairwise(args) if flag == "--preset"), None)
+    parser.set_defaults(**PRESETS.get(preset, {}))
+    (settings,) = parser.parse_args_into_dataclasses(args)
     check(settings)
     return settings
 
 
 def check(s: Settings) -> None:
     """Raises ValueError, naming the flag, for a setting or a combination that makes no sense."""
+    for name, wanted in get_type_hints(Settings).items():
+        _check_type(name, getattr(s, name), wanted)
     for name, choices in CHOICES.items():
         if getattr(s, name) not in choices:
             raise ValueError(f"--{name} {getattr(s, name)}: unknown, choose one of {', '.join(map(str, choices))}")
@@ -206,6 +216,18 @@ def check(s: Settings) -> None:
         raise ValueError("--skill and --skill_noise change the task-indexed text; --skills bank searches instead")
     if s.resume and s.run is None:
         raise ValueError("--resume: name the run with --run")
+
+
+def _check_type(name: str, value, wanted) -> None:
+    """Files can hold any type: `seed: two`, or `lr: 1e-6`, which YAML takes for a text."""
+    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (get_origin(wanted) or wanted,)
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
+        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise ValueError(f"--{name} {value!r:.80}: give {names}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"--{name} {value}: give a finite number")
+    for item in value if isinstance(value, list) else ():
+        _check_type(name, item, get_args(wanted)[0])
 
 
 def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:

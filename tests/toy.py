@@ -17,6 +17,8 @@ from warmstart import new_policy
 NOUNS = ["red", "green", "blue"]
 WORDS = ["<think>", "</think>", "<action>", "</action>", "say", "task", "turn", "secret", *NOUNS, *"0123456789"]
 
+CANARY = {noun: f"{noun} secret {k} secret {k} secret" for k, noun in enumerate(NOUNS)}  # the skill of each task type
+
 
 class ToyEnv:
     def __init__(self, max_turns: int):
@@ -80,8 +82,8 @@ def launcher(folder, policy: Policy, patch, make=Toy):
     mapping = {"skill_files": {noun: f"{noun}.md" for noun in NOUNS}, "topics": {noun: f"say {noun}" for noun in NOUNS},
                "task_to_skill": {f"say_{noun}": noun for noun in NOUNS}}  # fmt: skip
     (skills / "skill_mapping.json").write_text(json.dumps(mapping))
-    for number, noun in enumerate(NOUNS):
-        (skills / f"{noun}.md").write_text(f"secret {number} secret")
+    for noun, song in CANARY.items():
+        (skills / f"{noun}.md").write_text(song)
     policy.model.save_pretrained(folder / "model")
     policy.tokenizer.save_pretrained(folder / "model")
     patch.setattr(envs, "load", lambda name, lean, think_in_prompt: make())
