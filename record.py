@@ -56,15 +56,18 @@ class Run:
             os.close(self.handle)
 
     def append(self, file: str, row: dict) -> None:
-        """One more line. Raises FloatingPointError that names the numbers that are not finite."""
+        """One more line. Raises FloatingPointError naming numbers that are not finite, OSError on a full disk."""
         if odd := [name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]:
             raise FloatingPointError(f"step {row.get('step')}: {', '.join(odd)} not finite; not logged, not saved")
         if self.main:
-            line = (json.dumps(row, allow_nan=False) + "\n").encode()
-            with (self.folder / file).open("ab", buffering=0) as out:
-                if out.write(line) < len(line):
-                    raise OSError(f"{self.folder / file}: the disk is full; make room and go on with --resume")
-                os.fsync(out.fileno())
+            path, line = self.folder / file, (json.dumps(row, allow_nan=False) + "\n").encode()
+            try:
+                with path.open("ab", buffering=0) as out:
+                    if out.write(line) < len(line):
+                        raise OSError("the disk is full")
+                    os.fsync(out.fileno())
+            except OSError as error:
+                raise OSError(f"{path}: not written ({error}); make room and go on with --resume") from error
 
     def describe(self, s: Settings, panels: dict, extra: dict) -> None:
         """Writes config.json: everything that made the run."""

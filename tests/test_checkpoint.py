@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
 
 import checkpoint
-from policy import load_policy
+from policy import add_lora, load_policy
 from tests.conftest import ROOT
 
 
@@ -155,6 +157,31 @@ def test_prune_never_counts_a_damaged_checkpoint(trained, tmp_path):
     checkpoint.prune(tmp_path, 1, 3)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint-3", "checkpoint-9", "checkpoint-old"]
     assert checkpoint.newest(tmp_path)[0] == tmp_path / "checkpoint-3"
+
+
+def test_an_adapter_comes_back_with_plain_transformers_and_peft(policy, tmp_path):
+    policy.model.save_pretrained(tmp_path / "base")
+    policy.tokenizer.save_pretrained(tmp_path / "base")
+    policy = load_policy(str(tmp_path / "base"))
+    add_lora(policy, 2)
+    optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=0.1)
+    ids = torch.tensor([policy.encode("task say red")])
+    policy.model(ids).logits.square().mean().backward()
+    for _ in range(3):
+        optimizer.step()
+    path = checkpoint.save(tmp_path, 1, policy, optimizer, {})
+    logits = policy.model(ids).logits
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    assert not torch.allclose(base(ids).logits, logits, atol=1e-2)
+    assert torch.equal(PeftModel.from_pretrained(base, path).eval()(ids).logits, logits)
+    assert torch.equal(load_policy(str(path)).model(ids).logits, logits)
+    fresh = load_policy(str(tmp_path / "base"))
+    add_lora(fresh, 2, seed=1)
+    checkpoint.load_weights(path, fresh.model)
+    assert torch.equal(fresh.model(ids).logits, logits)
+    restored = torch.optim.AdamW([p for p in fresh.model.parameters() if p.requires_grad])
+    assert checkpoint.restore(path, fresh.model, restored) == {"step": 1}
+    assert len(restored.state) == len(optimizer.state) > 0
 
 
 class Bomb:

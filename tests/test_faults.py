@@ -2,6 +2,7 @@
 process that dies, a silence. Each ends in one message, and in nothing lost."""
 
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -18,7 +19,7 @@ import record
 import rollout as rollout_module
 import train
 from evaluate import result_row
-from record import Clock, Run, episode_metrics, mend, watch
+from record import Clock, Run, Stop, episode_metrics, mend, watch
 from rollout import collate, rollout, stream
 from settings import AT_LEAST_ONE, Settings, parse, resolve
 from tests.conftest import ROOT
@@ -204,6 +205,20 @@ def test_lines_are_taken_back_to_a_step_and_bad_ones_named(run):
         assert len(log.read_text().splitlines()) == 3
 
 
+def test_a_full_disk_is_named_and_tears_at_most_the_last_line(run):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (90, limit[1]))  # of a file of this process, in bytes
+    try:
+        with pytest.raises(OSError, match=r"log.jsonl: not written .*; make room and go on with --resume"):
+            for step in range(9):
+                run.append("log.jsonl", {"step": step, "some": "text"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not (run.folder / "log.jsonl").read_bytes().endswith(b"\n")
+    mend(run.folder / "log.jsonl")
+    assert [row["step"] for row in lines(run.folder / "log.jsonl")] == [0, 1, 2]
+
+
 def test_a_metric_that_is_not_finite_is_named(run):
     with pytest.raises(FloatingPointError, match="step 3: loss not finite"):
         run.append("log.jsonl", {"step": 3, "loss": float("nan"), "fine": 1.0})
@@ -254,6 +269,16 @@ def test_every_phase_calms_the_watchdog(launch, monkeypatch):
     calls.clear()
     Clock().lap("rollout")
     assert calls == ["calm"]
+
+
+def test_a_second_signal_ends_at_once():
+    def signalled(times: int):
+        stop = Stop()
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal == signal.SIGTERM
+
+    assert forked(lambda: signalled(1)) == 0 and forked(lambda: signalled(2)) == -signal.SIGTERM
 
 
 def test_where_one_process_dies_the_other_stops(launch):
