@@ -94,6 +94,8 @@ def table(row: dict) -> str:
     for kind, outcome in zip(row["types"], row["outcomes"], strict=True):
         by_type[kind].append(outcome == "1")
     lines = [f"{kind:32s} {percent(sum(wins), len(wins))}" for kind, wins in sorted(by_type.items())]
+    if "errors" in row:
+        lines.append(f"{row['errors']} episodes were ended by their environment and count as lost")
     total = percent(row["outcomes"].count("1"), row["n"])
     return "\n".join(
         [

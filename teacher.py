@@ -10,6 +10,7 @@ Left out: what is done with the log-probs (shaping.py, tva.py).
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,7 +103,7 @@ class SkillProvider:
 
 def _once(pairs: list[tuple[str, object]]) -> dict:
     """A JSON object. Raises ValueError on a name that stands in it twice."""
-    if repeated := [name for k, (name, _) in enumerate(pairs) if name in dict(pairs[:k])]:
+    if repeated := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
         raise ValueError(f"{repeated[0][:80]!r} stands twice")
     return dict(pairs)
 

@@ -294,7 +294,7 @@ def open_run(accelerator: Accelerator, s: Settings) -> tuple[Run, Settings]:
     return Run(folder, handle), s
 
 
-def newest_checkpoint(accelerator: Accelerator, run: Run) -> tuple[Path | None, list[str]]:
+def newest_checkpoint(run: Run) -> tuple[Path | None, list[str]]:
     """The first process chooses: each for itself, they might see different files."""
     return broadcast_object_list([checkpoint.newest(run.folder) if run.main else None])[0]
 
@@ -399,7 +399,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     watch(s.silence)
     frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
     ema = teacher.copy if teacher and s.teacher == "ema" else None
-    found, complaints = newest_checkpoint(accelerator, run) if s.resume else (None, [])
+    found, complaints = newest_checkpoint(run) if s.resume else (None, [])
     for complaint in complaints:
         say(complaint)
     if found:

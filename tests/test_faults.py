@@ -18,7 +18,7 @@ from accelerate.state import AcceleratorState
 import record
 import rollout as rollout_module
 import train
-from evaluate import result_row
+from evaluate import result_row, table
 from record import Clock, Run, Stop, episode_metrics, mend, watch
 from rollout import collate, rollout, stream
 from settings import AT_LEAST_ONE, Settings, parse, resolve
@@ -42,7 +42,7 @@ class Broken(ToyEnv):
 class Stuck(ToyEnv):
     def step(self, response: str):
         while True:
-            pass
+            time.sleep(0.01)
 
 
 class Dead(ToyEnv):
@@ -76,10 +76,10 @@ def ids(episode) -> list[list[int]]:
 
 
 def test_a_game_that_raises_or_hangs_ends_its_episode_alone(policy, monkeypatch):
-    monkeypatch.setattr(rollout_module, "ENV_SECONDS", 0.2)
+    monkeypatch.setattr(rollout_module, "ENV_SECONDS", 1.0)
     healthy, fragile = played(policy, Toy()), played(policy, Fragile(ToyEnv, Broken, ToyEnv, Stuck))
     assert fragile[1].ended == "error: KeyError: 'gone'" and len(fragile[1].steps) == 2
-    assert fragile[3].ended == "error: TimeoutError: no answer within 0.2 s" and len(fragile[3].steps) == 1
+    assert fragile[3].ended == "error: TimeoutError: no answer within 1 s" and len(fragile[3].steps) == 1
     for k, (episode, twin) in enumerate(zip(fragile, healthy, strict=True)):
         assert episode.failed == (k in (1, 3)) and (episode.failed or len(episode.steps) == len(twin.steps))
         assert ids(episode) == ids(twin)[: len(episode.steps)]
@@ -88,7 +88,8 @@ def test_a_game_that_raises_or_hangs_ends_its_episode_alone(policy, monkeypatch)
     batch = collate(fragile, 0)
     assert [int(batch.group[batch.episode == k][0]) for k in range(6)] == [0, 0, 0, 1, 1, 1]  # both groups are whole
     assert episode_metrics(fragile, batch)["episode/error_ratio"] == pytest.approx(2 / 6)
-    assert result_row(fragile, "train", 1.0, {})["errors"] == 2
+    row = result_row(fragile, "train", 1.0, {"expert": 1.0, "random": 0.5})
+    assert row["errors"] == 2 and "2 episodes were ended by their environment" in table(row)
     assert "errors" not in result_row(healthy, "train", 1.0, {})
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 

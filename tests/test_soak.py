@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SMALL = ["--groups", "2", "--group_size", "2", "--max_turns", "3", "--max_response", "12", "--eval_tasks", "4"]
-OFTEN = ["--eval_every", "50", "--save_every", "50", "--preset", "always", "--tva", "--tva_pool", "0.9"]
+SMALL = ["--groups", "2", "--group_size", "2", "--max_turns", "2", "--max_response", "8", "--mini_rows", "0"]
+OFTEN = ["--eval_tasks", "2", "--eval_every", "50", "--save_every", "50", "--preset", "always", "--tva"]
 
 
 def memory(steps: int) -> np.ndarray:
