@@ -66,6 +66,8 @@ def result_row(trajectories: list[Trajectory], split: str, temperature: float, s
         "types": [task.type for task in tasks],
         "outcomes": "".join("01"[win] for win in won),
     }
+    if errors := sum(trajectory.failed for trajectory in trajectories):
+        row["errors"] = errors  # episodes that their environment ended; they count as lost
     if any(score not in (0.0, 1.0) for score in scores):
         row["scores"] = [round(score, 4) for score in scores]
     if all(hasattr(task.payload, "source") for task in tasks):
@@ -93,6 +95,8 @@ def table(row: dict) -> str:
     for kind, outcome in zip(row["types"], row["outcomes"], strict=True):
         by_type[kind].append(outcome == "1")
     lines = [f"{kind:32s} {percent(sum(wins), len(wins))}" for kind, wins in sorted(by_type.items())]
+    if "errors" in row:
+        lines.append(f"{row['errors']} episodes were ended by their environment and count as lost")
     total = percent(row["outcomes"].count("1"), row["n"])
     return "\n".join(
         [
@@ -146,5 +150,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -89,33 +89,41 @@ def load_policy(name: str, dtype: str = "float32", thinking: bool = True, device
     template are missing.
     """
     folder = Path(name)
+    gguf = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
     looks_local = name.startswith((".", "/", "~")) or folder.exists() or name.count("/") > 1
     if looks_local and not folder.is_dir():
         raise FileNotFoundError(f"--model {name}: no such folder (make a small policy: `python warmstart.py`)")
+    if folder.is_dir() and not gguf and not list(folder.glob("tokenizer*")):
+        raise ValueError(f"--model {name}: the folder holds no tokenizer (tokenizer.json is missing)")
     options = {"dtype": getattr(torch, dtype)}
-    gguf = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
     if gguf:
         from transformers import GgufConfig
 
         options |= {"gguf_file": gguf[0].name, "quantization_config": GgufConfig(dequantize=True)}
-    elif folder.is_dir() and not list(folder.glob("tokenizer*")):
-        raise ValueError(f"--model {name}: the folder holds no tokenizer (tokenizer.json is missing)")
-    tokenizer = AutoTokenizer.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+    else:
+        options["use_safetensors"] = True  # a pickle beside them is never opened
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+        model = AutoModelForCausalLM.from_pretrained(name, **options)
+    except Exception as error:  # tokenizers and safetensors raise kinds of their own on a damaged file
+        raise ValueError(f"--model {name}: cannot be loaded ({type(error).__name__}: {str(error)[:500]})") from error
     if tokenizer.chat_template is None:
         raise ValueError(f"--model {name}: its tokenizer has no chat template; use an instruct model")
-    model = AutoModelForCausalLM.from_pretrained(name, **options).to(device)
-    model.eval()
+    model.to(device).eval()
     return Policy(model, tokenizer, getattr(model.config, "lean_prompts", False), thinking)
 
 
-def add_lora(policy: Policy, rank: int) -> None:
-    """Wraps the model in LoRA of the given rank on every linear layer; dropout 0, so that scoring is exact."""
+def add_lora(policy: Policy, rank: int, seed: int = 0) -> None:
+    """Wraps the model in LoRA of the given rank on every linear layer; dropout 0, so that scoring is exact. Its first
+    weights are drawn by `seed`."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
         r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    policy.model = get_peft_model(policy.model, config)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        policy.model = get_peft_model(policy.model, config)
 
 
 @contextlib.contextmanager

@@ -40,14 +40,14 @@ from policy import (
     use_threads,
 )
 from probe import Probe
-from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows
+from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows, watch
 from rlsd import mixing, scaled_advantage
 from rollout import Batch, Trajectory, collate, rollout, stream
 from settings import NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse, resolve
 from shaping import clip_term, in_window, standardise, summed, token_term
 from teacher import SkillProvider, Teacher, skill_folder, with_skill
 from tva import Pool, alignment, association, confidence, token_trust, trust
-from update import update
+from update import refuse, update
 
 # ---------------------------------------------------------------------------------------------- the method
 
@@ -213,14 +213,21 @@ def draw_tasks(tasks: list[Task], s: Settings, step: int) -> list[Task]:
 
 def play_step(accelerator: Accelerator, policy: Policy, domain: Domain, tasks: list[Task], s: Settings, step: int,
               encode) -> list[Trajectory]:  # fmt: skip
-    """This process's share of a step's episodes: whole groups, dealt out in turn. No collective call in here."""
+    """This process's share of a step's episodes: whole groups, dealt out in turn. No collective call in here. What an
+    environment ended is told; raises RuntimeError where none of them works."""
     starts = [
         (group, task, stream(s.seed, step, task, group * s.group_size + k))
         for group, task in enumerate(tasks)
         if group % accelerator.num_processes == accelerator.process_index
         for k in range(s.group_size)
     ]
-    return rollout(policy, domain, starts, s.temperature, s.max_response, encode)
+    trajectories = rollout(policy, domain, starts, s.temperature, s.max_response, encode)
+    failed = [trajectory for trajectory in trajectories if trajectory.failed]
+    for trajectory in failed:
+        print(f"step {step}, task {trajectory.task.id}: {trajectory.ended}", file=sys.stderr)
+    if failed and len(failed) == len(trajectories):
+        raise RuntimeError(f"step {step}: no environment works, the first: {failed[0].ended}")
+    return trajectories
 
 
 def gather_world(batch: Batch, logps: dict[str, Tensor | None]) -> tuple[World, slice]:
@@ -268,7 +275,7 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
     s = resolve(s, policy.lean, cuda, domain)
     domain.max_turns = s.max_turns
     if s.lora and not hasattr(policy.model, "peft_config"):
-        add_lora(policy, s.lora)
+        add_lora(policy, s.lora, s.seed)
     if s.gradient_checkpointing:
         policy.model.gradient_checkpointing_enable()
     method = f"{s.method} on {s.backbone}{' with TVA' if s.tva else ''}"
@@ -281,10 +288,16 @@ def open_run(accelerator: Accelerator, s: Settings) -> tuple[Run, Settings]:
     method = f"{s.env}-{s.method}{'-tva' if s.tva else ''}-{s.backbone}-s{s.seed}"
     name = s.run or f"runs/{method}-{time.strftime('%m%d-%H%M%S')}"
     s = replace(s, run=broadcast_object_list([name])[0])
+    folder, handle = Path(s.results) / s.run, None
     if accelerator.is_main_process:
-        checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
+        folder, handle = checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
     accelerator.wait_for_everyone()
-    return Run(Path(s.results) / s.run, accelerator.is_main_process), s
+    return Run(folder, handle), s
+
+
+def newest_checkpoint(run: Run) -> tuple[Path | None, list[str]]:
+    """The first process chooses: each for itself, they might see different files."""
+    return broadcast_object_list([checkpoint.newest(run.folder) if run.main else None])[0]
 
 
 @dataclass(frozen=True)
@@ -351,6 +364,9 @@ def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: 
     if teacher:
         logps["teacher_logp"] = teacher.logp(batch, policy.model, s.temperature, s.micro_tokens)
         clock.lap("teacher")
+    for name, value in {"sampler_logp": batch.sampler_logp, **logps}.items():
+        if value is not None and not (finite := value.isfinite()).all():
+            refuse(name, value[~finite][0], (~finite.all(1)).nonzero()[:, 0], batch)
     return logps
 
 
@@ -385,6 +401,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     if s.method in SKILL_IN_PROMPT:
         encode = encodings["prompt"] = with_skill(policy, provider)
 
+    watch(s.silence)
     # before anything is learned or loaded: the episodes that stay the same
     probe = None
     if s.probe and accelerator.is_main_process:
@@ -394,7 +411,8 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
 
     # weights and optimizer, a resumed run's from its newest whole checkpoint
     frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
-    found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
+    ema = teacher.copy if teacher and s.teacher == "ema" else None
+    found, complaints = newest_checkpoint(run) if s.resume else (None, [])
     for complaint in complaints:
         say(complaint)
     if found:
@@ -403,16 +421,23 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     state = {"step": 0, "pool": {}}
     if found:
         state = checkpoint.restore(found, policy.model, optimizer)
-        run.rewind(state["step"])
-        if s.teacher == "ema" and teacher:
-            checkpoint.load_weights(found / "ema", teacher.copy)
+        if ema is not None:
+            checkpoint.load_weights(found / "ema", ema)
         say(f"resumed from {found}")
+    elif s.resume:
+        say(f"{run.folder} holds no whole checkpoint: the run begins at step 0")
+    if run.main:
+        checkpoint.check_room(run.folder, policy.model, ema)
     pool = Pool(s.tva_pool, state["pool"])
     model, optimizer = accelerator.prepare(policy.model, optimizer)
 
     held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings, probe)
     panels = {split: {"hash": panel_hash(tasks), "n": len(tasks)}
               for split, tasks in (("train", train_tasks), (s.eval_split, eval_tasks))}  # fmt: skip
+    if found:
+        for change in run.changes(s, panels):
+            say(change)
+    run.rewind(state["step"] if found else -1)
     if not found:
         skills = provider.fingerprint() if provider else None
         machine = {"processes": accelerator.num_processes, "threads": torch.get_num_threads()}
@@ -428,10 +453,10 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         run.append("log.jsonl", {"step": 0} | before)
     quiet = not (accelerator.is_main_process and sys.stderr.isatty())
     for step in (bar := tqdm(range(state["step"] + 1, s.steps + 1), desc="train", disable=quiet)):
-        clock = Clock()
+        clock = Clock(s.silence)
         tasks = draw_tasks(train_tasks, s, step)
         trajectories = play_step(accelerator, policy, domain, tasks, s, step, encode)
-        batch = collate(trajectories, policy.tokenizer.pad_token_id)
+        batch = collate(trajectories, policy.tokenizer.pad_token_id, step)
         clock.lap("rollout")
         logps = log_probs(policy, batch, teacher if asks_teacher(s, step) else None, frozen, s, clock)
         world, mine = gather_world(batch, logps)
@@ -456,7 +481,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
                 run.append("episodes.jsonl", episode_row(trajectory, step, "fresh", policy, lines))
             clock.lap("eval")
         run.append("log.jsonl", {"step": step} | metrics)
-        run.append("timing.jsonl", {"step": step} | clock.seconds)
+        run.append("timing.jsonl", clock.row(step))
         if s.tracker:
             accelerator.log(metrics, step=step)
         told = f"success {100 * metrics['episode/success_rate']:5.1f}  turns {metrics['episode/length/mean']:.1f}"
@@ -465,9 +490,8 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         if quiet:
             say(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
         if (step % s.save_every == 0 or last) and accelerator.is_main_process:
-            ema = teacher.copy if teacher and s.teacher == "ema" else None
             checkpoint.save(run.folder, step, policy, optimizer, {"pool": pool.values}, ema)
-            checkpoint.prune(run.folder, s.keep)
+            checkpoint.prune(run.folder, s.keep, step)
         if stop:
             say(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
             sys.exit(128 + stop)
@@ -484,4 +508,5 @@ if __name__ == "__main__":
     try:
         train(parse())
     except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        rank = os.environ.get("RANK")  # of several processes: where one dies, the others lose their connection to it
+        sys.exit(f"{f'process {rank}: ' if rank else ''}{type(error).__name__}: {error}")
