@@ -7,7 +7,8 @@
 
 No weights are loaded: the model is built on torch's meta device, where tensors have shapes and no storage, and the
 update's own forward pass is made there to add up what autograd keeps. Prompts are those of scripted players in the
-environment at hand. Left out: time (bench/gpu.py measures it), and what CUDA and the allocator take for themselves.
+environment at hand: on real ALFWorld games as long as in the authors' logs, in WebShop 0.6 of it (a test compares).
+Left out: time (bench/gpu.py measures it), and what CUDA and its allocator take for themselves.
 """
 
 import os
@@ -48,12 +49,16 @@ GIB = 2**30
 
 
 def shape_of(name: str) -> tuple[PretrainedConfig, str]:
-    """The config of a model and, in words, where it was found. Raises OSError or ValueError where there is none."""
+    """The config of a model and, in words, where it was found. Raises OSError where neither a folder nor the hub has
+    one."""
     if name in SHAPES:
-        shape = dict(SHAPES[name])
-        return AutoConfig.for_model(shape.pop("model_type"), **shape), "its published shape, nothing was fetched"
+        return AutoConfig.for_model(**SHAPES[name]), "its published shape, nothing was fetched"
     gguf = sorted(Path(name).glob("*.gguf"))
-    config = AutoConfig.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+    try:
+        config = AutoConfig.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+    except (OSError, ValueError) as error:
+        known = ", ".join(SHAPES)
+        raise OSError(f"--model {name}: no folder with a config.json, nor on the hub; known without: {known}") from error
     return config, "from its folder" if Path(name).is_dir() else "from the hub or its cache"
 
 
