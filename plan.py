@@ -58,7 +58,7 @@ def shape_of(name: str) -> tuple[PretrainedConfig, str]:
         config = AutoConfig.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
     except (OSError, ValueError) as error:
         known = ", ".join(SHAPES)
-        raise OSError(f"--model {name}: no folder with a config.json, nor on the hub; known without: {known}") from error
+        raise OSError(f"--model {name}: no folder with a config.json, nor on the hub (known here: {known})") from error
     return config, "from its folder" if Path(name).is_dir() else "from the hub or its cache"
 
 

@@ -209,7 +209,7 @@ unseen() { # the same training, judged in rooms known from training and in new o
 
 cell() { # ENV MODEL: the rows of Table 2 for one model in one environment (method.md 1.9 and 4)
   local env=$1 size=$2 model adrs teach=(--placement raw_prefix)
-  local protocol=(--group_size 8 --max_response 512 --lr 1e-6 --eval_temperatures 0.4)
+  local protocol=(--group_size 8 --max_response 512 --lr 1e-6 --eval_temperatures 0.4) data=${1^^}_DATA
   case $size in
     3b) model=(Qwen/Qwen2.5-3B-Instruct) ;;
     7b) model=(Qwen/Qwen2.5-7B-Instruct) ;;
@@ -238,6 +238,7 @@ cell() { # ENV MODEL: the rows of Table 2 for one model in one environment (meth
     webshop-* | search-3b) adrs=(--eta 0.02) ;;
     *) adrs=(--eta 0.1) ;;
   esac
+  [[ $mode != run || -n ${!data-} ]] || usage "set $data (docs/researcher.md): without it the games are generated ones"
   row vanilla 0 --method vanilla
   row skill-prompt 0 --method skill_prompt
   row opsd 150 --method opsd "${teach[@]}"

@@ -159,7 +159,7 @@ def test_a_model_that_is_not_there_is_an_error():
 
 
 def test_prompts_on_real_data_beside_the_authors_logs(shared):
-    """The mean prompt of their first step. Their untrained policy dwells on WebShop's long pages, scripted ones do not."""
+    """The mean prompt of their first step; in WebShop their untrained policy dwells on longer pages."""
     for env, at_least, at_most in (("alfworld", 0.9, 1.1), ("webshop", 0.5, 0.8)):
         log = (shared / "paper" / "logs" / "table2" / f"3b_{env}.jsonl").read_text().splitlines()
         theirs = next(row for row in map(json.loads, log) if row["step"] == 1)["prompt_length/mean"]

@@ -151,7 +151,7 @@ def bench(tmp_path):
     fake.write_text(r"""#!/usr/bin/env bash
 echo "start $*" >>calls
 while (($#)); do case $1 in --run) run=$2 ;; --steps) steps=$2 ;; esac; shift; done
-[[ $run != *-sdar-s1 ]] || { echo broken >&2; exit 3; }
+[[ $run != *-sdar-s[01] ]] || { echo broken >&2; exit 3; }
 sleep 0.2
 mkdir -p "results/$run" && echo "{\"step\": $steps, \"val/success_rate\": 0.5}" >"results/$run/log.jsonl"
 echo "end $run" >>calls
@@ -198,6 +198,13 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(bench):
     assert (bench.folder / "results" / "runs" / "long-alfworld-sdar-s1.txt").read_text() == "broken\n"
 
 
+def test_the_papers_runs_start_through_the_launcher(bench):
+    done, calls = bench("paper", "search", "3b", LAUNCH="python", SEARCH_DATA="/data")
+    starts = [call for call in calls if call.startswith("start")]
+    assert done.returncode == 1 and len(starts) == 12 and all("train.py --env search" in call for call in starts)
+    assert "failed: paper/search-3b-sdar-s0" in done.stderr and calls[1] == "end paper/search-3b-vanilla-s0"
+
+
 def test_a_plan_runs_every_command_with_dry_run(bench):
     done, calls = bench("long", "--dry_run", SEEDS="2")
     starts = [call for call in calls if call.startswith("start")]
@@ -206,7 +213,7 @@ def test_a_plan_runs_every_command_with_dry_run(bench):
 
 @pytest.mark.parametrize(("wrong", "complaint"), [
     ("nonsense", "no experiment nonsense"), ("", "name an experiment"), ("paper chess", "no environment chess"),
-    ("paper search 70b", "no model 70b"), ("--lst main", "no option --lst"),
+    ("paper search 70b", "no model 70b"), ("--lst main", "no option --lst"), ("paper webshop 3b", "set WEBSHOP_DATA"),
 ])  # fmt: skip
 def test_what_does_not_exist_is_refused(bench, wrong, complaint):
     done, calls = bench(*wrong.split())
