@@ -31,8 +31,8 @@ usage() { # [COMPLAINT]
 }
 
 mode=run runs=0 steps_in_all=0 failed=()
-declare -A names=()
-trap 'kill $(jobs -rp) 2>/dev/null; wait; exit 130' INT TERM
+declare -A names=() # of the runs at work, by process
+trap 'kill "${!names[@]}" 2>/dev/null || true; wait; exit 130' INT TERM # each run ends its step and saves
 
 go() { # RUN STEPS COMMAND...: lists, plans or (in the background) does one run of the experiment $id
   local run=$id/$1 steps=$2 log=results/$id/$1/log.jsonl
@@ -46,7 +46,7 @@ go() { # RUN STEPS COMMAND...: lists, plans or (in the background) does one run 
   elif [[ -f $log && $(tail -n 1 "$log") == "{\"step\": $steps, "*"}" ]]; then
     echo "complete: $run"
   else
-    while (($(jobs -rp | wc -l) >= JOBS)); do collect; done
+    while ((${#names[@]} >= JOBS)); do collect; done
     echo "$(date +%H:%M:%S) $run"
     mkdir -p results/runs
     "${command[@]}" >"results/runs/${run/\//-}.txt" 2>&1 &
@@ -54,10 +54,13 @@ go() { # RUN STEPS COMMAND...: lists, plans or (in the background) does one run 
   fi
 }
 
-collect() { # waits for a run to end
-  local pid status=0
-  wait -n -p pid || status=$?
-  ((status == 0)) || failed+=("${names[$pid]} (see results/runs/${names[$pid]/\//-}.txt)")
+collect() { # waits until a run has ended, and notes those that failed
+  wait -n || true
+  for pid in "${!names[@]}"; do
+    kill -0 "$pid" 2>/dev/null && continue
+    wait "$pid" || failed+=("${names[$pid]} (see results/runs/${names[$pid]/\//-}.txt)")
+    unset "names[$pid]"
+  done
 }
 
 # ------------------------------------------------------------------------------------------------ in miniature
@@ -291,5 +294,5 @@ case ${asked[0]-} in
     echo "# $runs runs, $steps_in_all steps, about $((steps_in_all * SECONDS_A_STEP / 3600)) hours on two cores" >&2
     ;;
 esac
-while [[ -n $(jobs -rp) ]]; do collect; done
+while ((${#names[@]})); do collect; done
 ((${#failed[@]} == 0)) || { printf 'failed: %s\n' "${failed[@]}" >&2 && exit 1; }

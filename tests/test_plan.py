@@ -107,6 +107,15 @@ def test_activations_are_what_autograd_keeps(lora, dtype):
     assert planned == pytest.approx(measured, rel=0.15)
 
 
+def test_what_is_kept_grows_by_the_same_for_every_token():
+    for lora in (0, 4):
+        model = shadow(lora=lora, hidden_size=512, intermediate_size=1024)
+        more = (plan.kept(model, 13) - plan.kept(model, 1)) / 12
+        assert kept_by_token(model, checkpointing=False) == pytest.approx(more, rel=0.02)
+        inputs = 3 * 512 * 4
+        assert kept_by_token(model, checkpointing=True) == pytest.approx(inputs + more / 3, rel=0.02)
+
+
 def test_logits_take_what_the_profiler_sees():
     """The peak of a forward and a backward pass whose only large tensors have the vocabulary's size."""
     from torch.profiler import ProfilerActivity, profile

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections import Counter, defaultdict
 from dataclasses import asdict
 
@@ -151,8 +152,8 @@ def bench(tmp_path):
     fake.write_text(r"""#!/usr/bin/env bash
 echo "start $*" >>calls
 while (($#)); do case $1 in --run) run=$2 ;; --steps) steps=$2 ;; esac; shift; done
-[[ $run != *-sdar-s[01] ]] || { echo broken >&2; exit 3; }
-sleep 0.2
+[[ $run != ${BREAK:-*-sdar-s[01]} ]] || { echo broken >&2; exit 3; }
+sleep ${SLEEP:-0.2}
 mkdir -p "results/$run" && echo "{\"step\": $steps, \"val/success_rate\": 0.5}" >"results/$run/log.jsonl"
 echo "end $run" >>calls
 """)
@@ -196,6 +197,19 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(bench):
     assert done.returncode == 1 and sum(call.startswith("end") for call in calls) == 3
     assert "failed: long/alfworld-sdar-s1" in done.stderr and "long/alfworld-grpo" not in done.stderr
     assert (bench.folder / "results" / "runs" / "long-alfworld-sdar-s1.txt").read_text() == "broken\n"
+
+
+def test_no_failure_is_lost_and_a_signal_reaches_the_runs(bench):
+    done, calls = bench("horizon", SEEDS="1 2", BREAK="*")
+    assert done.returncode == 1 and len(calls) == 12 and done.stderr.count("failed: horizon/alfworld-") == 12
+    own = os.environ | {"PATH": f"{bench.folder / 'bin'}:{os.environ['PATH']}", "SLEEP": "3"}
+    script = subprocess.Popen(["bash", "reproduce.sh", "long"], cwd=bench.folder, stdout=subprocess.DEVNULL, env=own)
+    calls = bench.folder / "calls"
+    while not calls.exists() or calls.read_text().count("start") < 2:
+        time.sleep(0.05)
+    script.terminate()
+    assert script.wait(timeout=20) == 130
+    assert "end" not in calls.read_text()
 
 
 def test_the_papers_runs_start_through_the_launcher(bench):
