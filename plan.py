@@ -48,14 +48,19 @@ LOGIT_BYTES = 20  # peak of `token_logp` and its backward pass, for a response t
 GIB = 2**30
 
 
+def _gguf(name: str) -> dict[str, str]:
+    """What from_pretrained must be told of a folder whose model is one GGUF file."""
+    files = sorted(Path(name).glob("*.gguf"))
+    return {"gguf_file": files[0].name} if files else {}
+
+
 def shape_of(name: str) -> tuple[PretrainedConfig, str]:
     """The config of a model and, in words, where it was found. Raises OSError where neither a folder nor the hub has
     one."""
     if name in SHAPES:
         return AutoConfig.for_model(**SHAPES[name]), "its published shape, nothing was fetched"
-    gguf = sorted(Path(name).glob("*.gguf"))
     try:
-        config = AutoConfig.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+        config = AutoConfig.from_pretrained(name, **_gguf(name))
     except (OSError, ValueError) as error:
         known = ", ".join(SHAPES)
         raise OSError(f"--model {name}: no folder with a config.json, nor on the hub (known here: {known})") from error
@@ -124,7 +129,7 @@ def lengths(domain: Domain, name: str, lean: bool) -> Lengths:
     """Counts the prompts with the model's tokenizer where it is on this machine, else by their characters."""
     texts = list(turns(domain, lean))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **_gguf(name))
         counts, how = [len(tokenizer(text)["input_ids"]) for text in texts], "the model's tokenizer"
     except (OSError, ValueError):
         counts = [round(len(text) / CHARACTERS) for text in texts]

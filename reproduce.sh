@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Every experiment, a line or a loop for each row of its table, in flags of train.py alone.
 #
-#   bash reproduce.sh ID...                     miniature experiments, on this machine's CPU. ID: main long tva tva-noise
-#                                               data tokens models baselines ablation horizon unseen
+#   bash reproduce.sh ID...                     miniature experiments, on this machine's CPU (EXPERIMENTS below)
 #   bash reproduce.sh paper [ENV [MODEL]]       the paper's Table 2. ENV: alfworld webshop search; MODEL: 3b 7b 1.7b
 #   bash reproduce.sh --list ...                prints the commands and runs nothing
 #   bash reproduce.sh --dry_run ...             plans every run: settings, rows, tokens, memory; loads no weights
@@ -14,6 +13,8 @@
 #   GATE=0.6      the matched gate of `tva`                LAUNCH=... what starts a run of the paper's
 set -euo pipefail
 cd "$(dirname "$0")"
+
+EXPERIMENTS="main long tva tva-noise data tokens models baselines ablation horizon unseen"
 
 # Learning rate, KL and batch are the defaults of the small policies, chosen on plain GRPO; seed 0 was for choosing.
 MINI=${MINI:---model tiny --threads 1 --eval_tasks 512 --eval_every 50}
@@ -71,7 +72,7 @@ mini() { # STEPS ENV METHOD FLAGS...: one row of a table, a run for each seed
   done
 }
 
-main() { # ADRS > GRPO by 8.6 to 19.5 points?
+main() { # ADRS > GRPO by 8.6 to 19.5 points? Needs models/tiny-webshop and tiny-search too (warmstart.py)
   seeds="1 2 3 4 5"
   for env in alfworld webshop search; do
     mini 150 $env grpo --method none
@@ -274,25 +275,22 @@ for argument in "$@"; do
     *) asked+=("$argument") ;;
   esac
 done
-case ${asked[0]-} in
-  '') usage "name an experiment" ;;
-  paper)
-    id=paper JOBS=${JOBS:-1}
-    for env in ${asked[1]:-alfworld webshop search}; do
-      for model in ${asked[2]:-3b 7b 1.7b}; do cell "$env" "$model"; done
-    done
-    ;;
-  *)
-    export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
-    JOBS=${JOBS:-2}
-    for id in "${asked[@]}"; do
-      case $id in
-        main | long | tva | tva-noise | data | tokens | models | baselines | ablation | horizon | unseen) "$id" ;;
-        *) usage "no experiment $id" ;;
-      esac
-    done
+if [[ ${asked[0]-} == paper ]]; then
+  ((${#asked[@]} <= 3)) || usage "too many words behind paper"
+  id=paper JOBS=${JOBS:-1}
+  for env in ${asked[1]:-alfworld webshop search}; do
+    for model in ${asked[2]:-3b 7b 1.7b}; do cell "$env" "$model"; done
+  done
+else
+  ((${#asked[@]})) || usage "name an experiment"
+  for id in "${asked[@]}"; do
+    [[ " $EXPERIMENTS " == *" $id "* ]] || usage "no experiment $id: $EXPERIMENTS"
+  done
+  export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
+  JOBS=${JOBS:-2}
+  for id in "${asked[@]}"; do "$id"; done
+  [[ $mode != list ]] ||
     echo "# $runs runs, $steps_in_all steps, about $((steps_in_all * SECONDS_A_STEP / 3600)) hours on two cores" >&2
-    ;;
-esac
+fi
 while ((${#names[@]})); do collect; done
 ((${#failed[@]} == 0)) || { printf 'failed: %s\n' "${failed[@]}" >&2 && exit 1; }

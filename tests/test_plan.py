@@ -152,6 +152,7 @@ def test_a_dry_run_loads_and_writes_nothing(monkeypatch, capsys, tmp_path):
     said = capsys.readouterr().out
     assert "1,755,440,128 parameters (its published shape, nothing was fetched), 34,865,152 of them" in said
     assert "128 episodes, at most 256 rows" in said and "of 2 process(es)" in said
+    assert "(32 turns of scripted play" in said  # 8 tasks, two players, two turns
     assert "\nlr                       1e-06\n" in said and "\neta                      0.02\n" in said
     assert not (tmp_path / "results").exists()
 

@@ -36,7 +36,7 @@ def experiments() -> dict[str, list[Settings]]:
 
 
 def test_every_experiment_is_listed_and_every_command_parses(experiments):
-    assert list(experiments) == [*IDS, "paper"]
+    assert list(experiments) == [*IDS, "paper"] and f'EXPERIMENTS="{" ".join(IDS)}"' in SCRIPT
 
 
 def test_runs_are_named_after_what_they_do(experiments):
@@ -205,7 +205,8 @@ def test_no_failure_is_lost_and_a_signal_reaches_the_runs(bench):
     own = os.environ | {"PATH": f"{bench.folder / 'bin'}:{os.environ['PATH']}", "SLEEP": "3"}
     script = subprocess.Popen(["bash", "reproduce.sh", "long"], cwd=bench.folder, stdout=subprocess.DEVNULL, env=own)
     calls = bench.folder / "calls"
-    while not calls.exists() or calls.read_text().count("start") < 2:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not (calls.exists() and calls.read_text().count("start") == 2):
         time.sleep(0.05)
     script.terminate()
     assert script.wait(timeout=20) == 130
@@ -226,7 +227,8 @@ def test_a_plan_runs_every_command_with_dry_run(bench):
 
 
 @pytest.mark.parametrize(("wrong", "complaint"), [
-    ("nonsense", "no experiment nonsense"), ("", "name an experiment"), ("paper chess", "no environment chess"),
+    ("main nonsense", "no experiment nonsense"), ("", "name an experiment"), ("paper chess", "no environment chess"),
+    ("paper search 3b main", "too many words behind paper"), ("main paper", "no experiment paper"),
     ("paper search 70b", "no model 70b"), ("--lst main", "no option --lst"), ("paper webshop 3b", "set WEBSHOP_DATA"),
 ])  # fmt: skip
 def test_what_does_not_exist_is_refused(bench, wrong, complaint):
