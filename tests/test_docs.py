@@ -144,8 +144,11 @@ def test_links_and_commands_of_the_page():
         assert set(command.split()) <= {"--dry_run", "paper", "alfworld", "3b"}
     for flags in re.findall(r"--(?:method|score|skill) \w+", PAGE):
         assert parse(flags.split())
-    for module in re.findall(r"python -m (\S+)", PAGE):
-        assert importlib.util.find_spec(module), module
+    for module, flags in re.findall(r"`python -m (\S+) ([^`]+)`", PAGE):
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+        assert all(f'"{flag}"' in source for flag in re.findall(r"--\w+", flags)), module
+    for file in re.findall(r"`(requirements\S*\.txt)`", PAGE):
+        assert (ROOT / file).exists(), file
 
 
 @pytest.mark.slow
