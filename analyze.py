@@ -173,7 +173,7 @@ def parse_args(args: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--page", type=Path, action="append", metavar="RUN", help="folder of a run; twice: side by side"
     )
-    parser.add_argument("--out", type=Path, help="where the page (a file) or the audit (a folder) goes")
+    parser.add_argument("--out", type=Path, help="file of the page; folder of the audit, or of tables and figures")
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
     parser.add_argument("--check", action="store_true", help="fail where a number in README is not what the logs give")
     parser.add_argument("--write", action="store_true", help="put the logs' numbers into README, then check")
@@ -199,7 +199,8 @@ def main(args: list[str] | None = None) -> None:
         experiment = experiments(runs)
         gaps = tokens.gaps_by_method(experiment.get(TOKENS, []))
         made, drawn = our_tables(runs, experiment, gaps, options.results), draw(experiment, gaps, authors)
-        write(made, drawn, options.results / "tables", options.results / "figures")
+        out = options.out or options.results
+        write(made, drawn, out / "tables", out / "figures")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from scipy.stats import binomtest
 
 import envs
 from envs.base import SPLITS, Domain, Task, panel_hash, stratified
+from envs.search.scores import Outcome, score_table
 from policy import Policy, choose_model, load_policy, use_threads
 from rollout import Trajectory, play, rollout, stream
 
@@ -97,10 +98,20 @@ def table(row: dict) -> str:
         [
             *lines,
             f"{'all':32s} {total}",
+            *(by_data_set(row) if "sources" in row else []),
             f"{row['panel']} panel {row['panel_hash']}, temperature {row['temperature']}, mean score {row['score']:.3f}"
             f"; expert {100 * row['expert']:.1f}, random search {100 * row['random']:.1f}",
         ]
     )
+
+
+def by_data_set(row: dict) -> list[str]:
+    """EM and F1 in percent as text: micro for each data set, macro over the sets, and over all questions alike."""
+    f1 = row.get("scores") or [float(outcome) for outcome in row["outcomes"]]
+    rows = zip(row["sources"], row["outcomes"], f1, strict=True)
+    found = score_table(Outcome(str(i), source, float(won), f1) for i, (source, won, f1) in enumerate(rows))
+    labels = [*(f"micro/{source}" for source in sorted(set(row["sources"]))), "macro", "overall"]
+    return [f"{label:32s} EM {100 * found[f'em/{label}']:.1f}  F1 {100 * found[f'f1/{label}']:.1f}" for label in labels]
 
 
 def main() -> None:

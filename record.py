@@ -88,18 +88,20 @@ def episode_row(trajectory: Trajectory, step: int, kind: str, policy: Policy, to
         row = {"prompt": turn.prompt, "response": turn.response, "observation": turn.observation,
                "admissible": list(turn.admissible), "action": turn.action, "valid": turn.valid, "reward": turn.reward,
                "tokens": [policy.tokenizer.decode([token]) for token in turn.response_ids]}  # fmt: skip
-        turns.append(row | (next(tokens) if tokens else {"student_logp": turn.sampler_logp}))
+        turns.append(row | (next(tokens) if tokens else {"student_logp": [round(x, 5) for x in turn.sampler_logp]}))
     return {"step": step, "set": kind, "task": trajectory.task.id, "task_type": trajectory.task.type,
             "return": sum(turn.reward for turn in trajectory.steps), "won": trajectory.won,
             "ended": trajectory.ended, "turns": turns}  # fmt: skip
 
 
-def token_rows(mask: Tensor, base: Tensor, quantities: dict[str, Tensor | None], rows: range) -> Iterator[dict]:
-    """The token quantities of some rows, one dict a row, as episodes.jsonl holds them: `base` [B], the others [B, T]
-    or [B, 1]."""
+def token_rows(
+    mask: Tensor, quantities: dict[str, Tensor | None], rows: range, base: Tensor | None = None
+) -> Iterator[dict]:
+    """The token quantities of some rows, one dict a row, as episodes.jsonl holds them: [B, T] or [B, 1]; and the
+    backbone's advantage `base` [B], where there is one."""
     for row in rows:
         n = int(mask[row].sum())
-        yield {"base_adv": round(base[row].item(), 5)} | {
+        yield ({} if base is None else {"base_adv": round(base[row].item(), 5)}) | {
             name: None if value is None else [round(x, 5) for x in value[row].expand(mask.shape[1])[:n].tolist()]
             for name, value in quantities.items()
         }

@@ -70,6 +70,7 @@ class Settings:
         default_factory=lambda: [0.4, 1.0], metadata={"help": "each in turn (paper 0.4)"}
     )
     episodes: int = _(4, "episodes written to episodes.jsonl at each evaluation")
+    probe: int | None = _(None, "episodes of the initial policy that every evaluation scores with and without skill")
     # optimisation
     lr: float | None = _(None, "AdamW, constant (paper 1e-6)")
     mini_rows: int | None = _(None, "rows of an optimizer step, over all processes; 0: the whole batch (paper 256)")
@@ -134,14 +135,17 @@ PRESETS = {
 }
 LAPTOP = {
     "steps": 100, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 50, "lr": 2e-4,
-    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32", **PUBLISHED,
+    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32", "probe": 8,
+    **PUBLISHED,
 }  # fmt: skip
 PAPER = {
     "steps": 150, "groups": 16, "max_response": 512, "eval_every": 5, "lr": 1e-6, "mini_rows": 256,
-    "micro_tokens": 16384, "kl": 0.01, "group_size": 8, "eval_tasks": 256, **PUBLISHED,
+    "micro_tokens": 16384, "kl": 0.01, "group_size": 8, "eval_tasks": 256, "probe": 8,
+    **PUBLISHED,
 }  # fmt: skip
 TRIAL = {
     "steps": 1, "groups": 2, "group_size": 2, "eval_tasks": 2, "max_response": 64, "max_turns": 4, "micro_tokens": 2048,
+    "probe": 0,
 }  # fmt: skip
 CHOICES = {
     "env": envs.NAMES, "method": METHODS, "backbone": BACKBONES, "level": LEVELS, "join": JOINS, "centre": CENTRES,

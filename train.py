@@ -40,6 +40,7 @@ from policy import (
     score,
     use_threads,
 )
+from probe import Probe
 from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows
 from rlsd import mixing, scaled_advantage
 from rollout import Batch, Trajectory, collate, rollout, stream
@@ -294,6 +295,7 @@ class Panel:
     tasks: list[Task]
     scripted: dict[str, float]
     encodings: dict[str, Callable | None]  # label -> `encode` of rollout; Skill-GRPO is shown with and without skills
+    probe: Probe | None  # the first process has one
 
 
 def evaluations(accelerator: Accelerator, policy: Policy, domain: Domain, s: Settings, held_out: Panel, step: int,
@@ -301,6 +303,10 @@ def evaluations(accelerator: Accelerator, policy: Policy, domain: Domain, s: Set
     """Plays the panel at every temperature, tasks dealt out to the processes, and writes the rows to eval.jsonl.
     Returns the log's metrics and a table, both of the headline: the first temperature, no skill in the prompt."""
     headline = None
+    if held_out.probe:
+        lines = token_rows(held_out.probe.mask, held_out.probe.measure(s.micro_tokens), range(len(held_out.probe.mask)))
+        for trajectory in held_out.probe.trajectories:
+            run.append("episodes.jsonl", episode_row(trajectory, step, "frozen", policy, lines))
     for label, encode in held_out.encodings.items():
         for temperature in s.eval_temperatures:
             mine = held_out.tasks[accelerator.process_index :: accelerator.num_processes]
@@ -383,6 +389,13 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     if s.method in SKILL_IN_PROMPT:
         encode = encodings["prompt"] = with_skill(policy, provider)
 
+    # before anything is learned or loaded: the episodes that stay the same
+    probe = None
+    if s.probe and accelerator.is_main_process:
+        true_skills = SkillProvider(skill_folder(s.env, policy.lean))
+        watched = stratified(eval_tasks, min(s.probe, len(eval_tasks)))
+        probe = Probe(policy, domain, watched, true_skills, s.temperature, s.max_response)
+
     # weights and optimizer, a resumed run's from its newest whole checkpoint
     frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
     found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
@@ -401,7 +414,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     pool = Pool(s.tva_pool, state["pool"])
     model, optimizer = accelerator.prepare(policy.model, optimizer)
 
-    held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings)
+    held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings, probe)
     panels = {split: {"hash": panel_hash(tasks), "n": len(tasks)}
               for split, tasks in (("train", train_tasks), (s.eval_split, eval_tasks))}  # fmt: skip
     if not found:
@@ -442,7 +455,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
             metrics |= after
             quantities = {"student_logp": world.sampler_logp, "teacher_logp": world.teacher_logp, "gate": made.gate,
                           "term": made.term, "adv": made.adv}  # fmt: skip
-            lines = token_rows(world.mask, made.base, quantities, range(mine.start, mine.stop))
+            lines = token_rows(world.mask, quantities, range(mine.start, mine.stop), made.base)
             for trajectory in trajectories[: s.episodes]:
                 run.append("episodes.jsonl", episode_row(trajectory, step, "fresh", policy, lines))
             clock.lap("eval")

@@ -162,3 +162,8 @@ def test_no_torch_is_loaded():
     code = "import sys, analyze; sys.exit(any(name.split('.')[0] in ('torch', 'transformers') for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_and_the_committed_tables_say_what_the_logs_say(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    analyze.main(["--check"])

@@ -37,6 +37,13 @@ def test_every_figure_is_drawn(drawn):
     ]  # fmt: skip
 
 
+def test_out_says_where_everything_goes(tmp_path):
+    root = everything(tmp_path / "results", n=12)
+    analyze.main(["--results", str(root), "--out", str(tmp_path / "elsewhere")])
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == ["figures", "tables"]
+    assert not (root / "tables").exists()
+
+
 def test_axes_units_seeds_and_numbers(drawn):
     for name, figure in drawn.items():
         said = " ".join(text.get_text() for text in figure.texts)

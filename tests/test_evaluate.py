@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from envs.base import Task, panel_hash, parse_action, stratified
-from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
+from evaluate import by_data_set, evaluate, panel, percent, result_row, scripted_rates, table
 from rollout import Trajectory
 
 
@@ -50,6 +50,18 @@ def test_stratified_keeps_proportions_and_nests():
     for count in (0, 101):
         with pytest.raises(ValueError, match="of 100 tasks"):
             stratified(every, count)
+
+
+def test_scores_by_data_set_weigh_questions_sets_and_all():
+    row = {"sources": ["nq", "nq", "nq", "musique"], "outcomes": "1001", "scores": [1.0, 0.5, 0.0, 1.0]}
+    assert [line.split() for line in by_data_set(row)] == [
+        ["micro/musique", "EM", "100.0", "F1", "100.0"],
+        ["micro/nq", "EM", "33.3", "F1", "50.0"],
+        ["macro", "EM", "66.7", "F1", "75.0"],
+        ["overall", "EM", "50.0", "F1", "62.5"],
+    ]
+    del row["scores"]  # all scores are outcomes
+    assert by_data_set(row)[-1].split() == ["overall", "EM", "50.0", "F1", "50.0"]
 
 
 def test_a_row_of_results(domain):

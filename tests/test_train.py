@@ -8,15 +8,14 @@ import pytest
 import torch
 from accelerate import Accelerator, PartialState, debug_launcher
 from accelerate.state import AcceleratorState
-from safetensors.torch import load_file
 
-import envs
 import train as module
 from policy import score, token_logp
 from rollout import collate, rollout, stream
 from settings import EVALUATION_ONLY, METHODS, NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, check, parse, resolve
+from tests.conftest import lines, weights
 from tests.toy import Toy
-from train import World, credit, draw_tasks, gather_world, train
+from train import World, credit, draw_tasks, gather_world
 from tva import Pool
 from update import update
 
@@ -272,40 +271,6 @@ def test_tasks_come_in_shuffled_epochs(domain):
 # ------------------------------------------------------------------------------------------------ whole runs
 
 
-@pytest.fixture
-def launch(policy, tmp_path, monkeypatch):
-    """Runs train.py on the toy domain and returns the run's folder."""
-    skills = tmp_path / "skills"
-    skills.mkdir()
-    types = {f"say_{noun}": "all" for noun in ("red", "green", "blue")}
-    topics = {noun: f"say {noun}" for noun in ("red", "green", "blue")}
-    mapping = {"skill_files": {"all": "all.md"}, "task_to_skill": types, "topics": topics}
-    (skills / "skill_mapping.json").write_text(json.dumps(mapping))
-    (skills / "all.md").write_text("secret secret")
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(envs, "load", lambda name, lean, think_in_prompt: Toy())
-    monkeypatch.setattr(module, "skill_folder", lambda env, lean: skills)
-    monkeypatch.setattr(signal, "signal", lambda *args: None)  # the test runner keeps its own handlers
-
-    def run(*flags: str):
-        own = ["--model", str(tmp_path / "model"), "--results", str(tmp_path / "results"), "--threads", "1"]
-        small = ["--groups", "3", "--group_size", "3", "--eval_tasks", "6", "--max_response", "8", "--lr", "0.01"]
-        s = parse([*own, *small, "--run", "r", *flags])
-        train(s)
-        return tmp_path / "results" / s.run
-
-    return run
-
-
-def lines(file) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def weights(folder, step: int) -> dict:
-    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
-
-
 def test_a_run_leaves_what_it_promises(launch):
     folder = launch("--steps", "2", "--tva", "--preset", "always", "--eval_every", "1")
     log, evals = lines(folder / "log.jsonl"), lines(folder / "eval.jsonl")
@@ -395,7 +360,7 @@ def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
     passes = []
     monkeypatch.setattr(module, "score", lambda *args: passes.append("score") or score(*args))
     monkeypatch.setattr(module, "SkillProvider", lambda *args: passes.append("skills"))
-    one = ("--steps", "1", "--method", "none", "--mini_rows", "0")
+    one = ("--steps", "1", "--method", "none", "--mini_rows", "0", "--probe", "0")
     launch(*one, "--kl", "0")
     assert passes == []
     launch(*one, "--kl", "0.1", "--run", "two")
