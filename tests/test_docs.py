@@ -23,7 +23,7 @@ from warmstart import new_policy
 
 PAGE = (ROOT / "docs" / "researcher.md").read_text()
 EXAMPLES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
-SMALL = "--groups 2 --group_size 3 --max_response 6 --eval_tasks 2 --steps 1 --threads 1 --temperature 1.0 --run r"
+SMALL = "--groups 2 --group_size 3 --max_response 6 --eval_tasks 2 --steps 1 --threads 1 --probe 0 --run r"
 
 
 @pytest.fixture
