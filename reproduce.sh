@@ -37,7 +37,8 @@ trap 'kill "${!names[@]}" 2>/dev/null || true; wait; exit 130' INT TERM # each r
 
 go() { # RUN STEPS COMMAND...: lists, plans or (in the background) does one run of the experiment $id
   local run=$id/$1 steps=$2 log=results/$id/$1/log.jsonl
-  local command=("${@:3}" --run "$run" --steps "$steps" --resume)
+  local command=("${@:3}" --run "$run" --steps "$steps")
+  [[ ! -d results/$run ]] || command+=(--resume)
   runs=$((runs + 1)) steps_in_all=$((steps_in_all + steps))
   if [[ $mode == list ]]; then
     echo "${command[*]}"

@@ -43,7 +43,7 @@ def test_runs_are_named_after_what_they_do(experiments):
     for name, runs in experiments.items():
         assert len({s.run for s in runs}) == len(runs), name
         for s in runs:
-            assert re.fullmatch(rf"{name}/{s.env}-[a-z0-9.-]+-s{s.seed}", s.run) and s.resume and s.steps is not None
+            assert re.fullmatch(rf"{name}/{s.env}-[a-z0-9.-]+-s{s.seed}", s.run) and s.steps is not None
 
 
 def test_no_two_runs_of_an_experiment_are_the_same(experiments):
@@ -175,6 +175,7 @@ echo "end $run" >>calls
 def test_two_runs_at_a_time_and_none_twice(bench):
     done, calls = bench("horizon", SEEDS="1")
     assert done.returncode == 0 and sum(call.startswith("start") for call in calls) == 6
+    assert not any("--resume" in call for call in calls)
     alive = [sum(1 if call.startswith("start") else -1 for call in calls[:i]) for i in range(len(calls) + 1)]
     assert max(alive) == 2 and alive[-1] == 0
     done, calls = bench("horizon", SEEDS="1")
@@ -223,7 +224,7 @@ def test_the_papers_runs_start_through_the_launcher(bench):
 def test_a_plan_runs_every_command_with_dry_run(bench):
     done, calls = bench("long", "--dry_run", SEEDS="2")
     starts = [call for call in calls if call.startswith("start")]
-    assert done.returncode == 0 and len(starts) == 4 and all(call.endswith("--resume --dry_run") for call in starts)
+    assert done.returncode == 0 and len(starts) == 4 and all(call.endswith("--steps 300 --dry_run") for call in starts)
 
 
 @pytest.mark.parametrize(("wrong", "complaint"), [
