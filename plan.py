@@ -113,7 +113,7 @@ class Lengths:
     how: str
 
 
-def turns(domain: Domain, lean: bool, tasks: int = 8) -> Iterator[str]:
+def scripted_prompts(domain: Domain, lean: bool, tasks: int = 8) -> Iterator[str]:
     """The prompts of every turn of the expert and of random play, on tasks from all over the training split."""
     everything = domain.tasks("train")
     for kind in ("expert", "random"):
@@ -127,7 +127,7 @@ def turns(domain: Domain, lean: bool, tasks: int = 8) -> Iterator[str]:
 
 def lengths(domain: Domain, name: str, lean: bool) -> Lengths:
     """Counts the prompts with the model's tokenizer where it is on this machine, else by their characters."""
-    texts = list(turns(domain, lean))
+    texts = list(scripted_prompts(domain, lean))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True, **_gguf(name))
         counts, how = [len(tokenizer(text)["input_ids"]) for text in texts], "the model's tokenizer"
@@ -194,7 +194,7 @@ def report(s: Settings) -> str:
             *(f"{flag:24s} {value}" for flag, value in asdict(s).items()),
             f"model: {name} ({reason}); {count:,} parameters ({found}){adapter}",
             f"games: {domain.source}, {len(domain.tasks('train')):,} training tasks",
-            f"prompts: {seen.mean:.0f} tokens, at most {seen.longest} ({seen.how})",
+            f"prompts: {seen.mean:.0f} tokens on average, at most {seen.longest} ({seen.how})",
             f"a step: {episodes} episodes, at most {rows:,} rows and {tokens:.2f} million tokens",
             f"memory of each of {processes} process(es), estimated, GiB: {shown}; peak {peak(parts) / GIB:.3g}",
         ]

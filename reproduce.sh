@@ -197,7 +197,7 @@ unseen() { # the same training, judged in rooms known from training and in new o
 # ------------------------------------------------------------------------------------------------ at full size
 #
 # What the authors' own ADRS runs took, from their logs (means over steps 1 to 150, hours with validation; vLLM, H20 or
-# H100), and what is always there in GiB with full fine-tuning (float32 weights, their copy for the KL, gradients, AdamW)
+# H100), and what is always there in GiB, in full (float32 weights, their copy for the KL, gradients, AdamW's moments)
 # and with LoRA 32 in bfloat16. Whole in every process; FSDP shares it out. A run without a teacher saves its seconds.
 # What is needed beside it: --dry_run. Our own throughput on a GPU is not measured yet (bench/README.md).
 #

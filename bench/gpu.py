@@ -22,7 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Pretra
 
 import envs
 from envs.base import Domain
-from plan import GIB, SHAPES, turns
+from plan import GIB, SHAPES, scripted_prompts
 from policy import Policy, add_lora
 from record import Clock
 from rollout import collate
@@ -65,7 +65,7 @@ def random_policy(config: PretrainedConfig, domain: Domain, provider: SkillProvi
     try:
         tokenizer = AutoTokenizer.from_pretrained(MODEL, local_files_only=True)
     except (OSError, ValueError):
-        texts = [*turns(domain, lean=False), provider.general, *provider.texts.values()]
+        texts = [*scripted_prompts(domain, lean=False), provider.general, *provider.texts.values()]
         tokenizer = stand_in(texts)
     torch.manual_seed(0)
     with torch.device(device):

@@ -69,8 +69,8 @@ def test_the_stand_in_tokenizer_loses_nothing_and_is_about_as_fine_as_qwens():
 @pytest.mark.slow
 def test_the_stand_in_on_the_environments_prompts():
     import envs
-    from plan import turns
+    from plan import scripted_prompts
 
-    texts = list(turns(envs.load("alfworld"), lean=False))
+    texts = list(scripted_prompts(envs.load("alfworld"), lean=False))
     tokens = sum(len(stand_in(texts)(text)["input_ids"]) for text in texts[:20])
     assert sum(map(len, texts[:20])) / tokens == pytest.approx(CHARACTERS, rel=0.1) and MODEL in SHAPES

@@ -8,7 +8,19 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import envs
 import plan
-from plan import GIB, SHAPES, Lengths, kept_by_token, lengths, memory, peak, report, shape_of, turns, without_weights
+from plan import (
+    GIB,
+    SHAPES,
+    Lengths,
+    kept_by_token,
+    lengths,
+    memory,
+    peak,
+    report,
+    scripted_prompts,
+    shape_of,
+    without_weights,
+)
 from policy import Policy, Rows, add_lora, token_logp
 from settings import Settings, resolve
 from tests.toy import Toy
@@ -138,10 +150,10 @@ def test_logits_take_what_the_profiler_sees():
 
 
 def test_prompts_are_those_of_the_environment():
-    texts = list(turns(Toy(max_turns=3), lean=True, tasks=4))
+    texts = list(scripted_prompts(Toy(max_turns=3), lean=True, tasks=4))
     assert 8 <= len(texts) <= 4 + 4 * 3 and texts[0].startswith("task say red")
     seen = lengths(Toy(), "no/such-model", lean=True)
-    assert seen.longest == max(round(len(text) / plan.CHARACTERS) for text in turns(Toy(), lean=True))
+    assert seen.longest == max(round(len(text) / plan.CHARACTERS) for text in scripted_prompts(Toy(), lean=True))
     assert "characters a token" in seen.how
 
 
