@@ -51,6 +51,7 @@ class Settings:
     results: str = _("results", "folder of all runs")
     resume: bool = _(False, "go on from the run's newest whole checkpoint")
     overwrite: bool = _(False, "delete a run of that name first")
+    dry_run: bool = _(False, "print settings, rows, tokens and memory (an estimate), and stop; no weights are loaded")
     seed: int = _(0, "every random stream derives from it")
     steps: int | None = _(None, "training steps (paper 150); 0 only evaluates")
     threads: int = _(0, "CPU threads of each process; 0: the cores shared out")

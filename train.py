@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 import checkpoint
 import envs
+import plan
 from bank import SkillBank
 from envs.base import Domain, Task, panel_hash, stratified
 from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
@@ -371,7 +372,10 @@ def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: 
 
 
 def train(s: Settings) -> None:
-    """A whole run, from its settings to its last checkpoint."""
+    """A whole run, from its settings to its last checkpoint; with --dry_run, what it would need."""
+    if s.dry_run:
+        print(plan.report(s))
+        return
     accelerator, s, domain, policy = start(s)
     run, s = open_run(accelerator, s)
     with run:
