@@ -8,11 +8,11 @@ Read `credit` first: it is the method, and in it the difference between GRPO and
 config.json, log.jsonl (a line a step, verl's metric names), timing.jsonl, eval.jsonl, episodes.jsonl, checkpoint-N/.
 """
 
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 import checkpoint
 import envs
+import processes
 from bank import SkillBank
 from envs.base import Domain, Task, panel_hash, stratified
 from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
@@ -34,6 +35,7 @@ from policy import (
     add_lora,
     choose_model,
     frozen_copy,
+    is_lean,
     load_policy,
     reference,
     score,
@@ -47,6 +49,7 @@ from shaping import clip_term, in_window, standardise, summed, token_term
 from teacher import SkillProvider, Teacher, skill_folder, with_skill
 from tva import Pool, alignment, association, confidence, token_trust, trust
 from update import update
+from vllm_engine import Vllm
 
 # ---------------------------------------------------------------------------------------------- the method
 
@@ -251,28 +254,36 @@ def gather_world(batch: Batch, logps: dict[str, Tensor | None]) -> tuple[World, 
 def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
     """The accelerator, the resolved settings, the environment and the policy, with a first line that says why."""
     cuda = torch.cuda.is_available()
-    accelerator = Accelerator(cpu=not cuda, log_with=s.tracker)
-    asked = int(os.environ.get("WORLD_SIZE", "1"))
-    if accelerator.num_processes != asked:
-        raise RuntimeError(
-            f"{asked} processes were started but {accelerator.num_processes} are connected; on a CPU use "
-            f"ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked} train.py ..."
-        )
-    use_threads(s.threads, accelerator.num_processes)
     name, reason = choose_model(s.model, s.env, cuda)
-    policy = load_policy(name, s.dtype or ("bfloat16" if cuda else "float32"), s.thinking, accelerator.device)
+    dtype = s.dtype or ("bfloat16" if cuda and not is_lean(name) else "float32")
+    accelerator = processes.connect(cuda, mixed=s.lora == 0 and dtype == "bfloat16", tracker=s.tracker)
+    use_threads(s.threads, accelerator.num_processes)
+    policy = load_policy(name, "float32" if s.lora == 0 else dtype, s.thinking, accelerator.device)
     domain = envs.load(
         s.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(s.env_args)
     )
-    s = resolve(s, policy.lean, cuda, domain)
+    asked, s = s.lora, resolve(s, policy.lean, cuda, domain)
     domain.max_turns = s.max_turns
-    if s.lora and not hasattr(policy.model, "peft_config"):
-        add_lora(policy, s.lora)
+    s = adapt(s, policy, asked)
+    processes.refuse(accelerator, s)
     if s.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
+        policy.model.activation_checkpointing_enable({"use_reentrant": False})
     method = f"{s.method} on {s.backbone}{' with TVA' if s.tva else ''}"
     accelerator.print(f"model: {name} ({reason}); games: {domain.source}; method: {method}")
     return accelerator, replace(s, model=name), domain, policy
+
+
+def adapt(s: Settings, policy: Policy, asked: int | None) -> Settings:
+    """Puts a new adapter on the model, unless there is one to train on: then the settings take its rank.
+    Raises ValueError where another rank was asked for."""
+    if not hasattr(policy.model, "peft_config"):
+        if s.lora:
+            add_lora(policy, s.lora)
+        return s
+    rank = policy.model.peft_config["default"].r
+    if asked not in (None, rank):
+        raise ValueError(f"--lora {asked}: the adapter in --model {s.model} has rank {rank}; leave the flag out")
+    return replace(s, lora=rank)
 
 
 def open_run(accelerator: Accelerator, s: Settings) -> tuple[Run, Settings]:
@@ -331,12 +342,15 @@ def asks_teacher(s: Settings, step: int) -> bool:
     return s.method in NEEDS_TEACHER
 
 
-def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: Settings, clock: Clock) -> dict:
+def log_probs(accelerator: Accelerator, policy: Policy, trained, batch: Batch, teacher: Teacher | None, frozen,
+              s: Settings, clock: Clock) -> dict:  # fmt: skip
     """The log-probs that are read in this step; no other pass is paid for. With one optimizer step a batch the ratio is
-    one, and `update` takes old_logp from its own forward pass."""
+    one, and `update` takes old_logp from its own forward pass; else they are those of the `trained` model's arithmetic.
+    """
     logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
     if s.mini_rows or s.score == "gap" or s.method == "rlsd":
-        logps["old_logp"] = score(policy.model, batch.rows, s.temperature, s.micro_tokens)
+        rounds = partial(processes.busiest, accelerator) if processes.sharded(accelerator) else None
+        logps["old_logp"] = score(trained, batch.rows, s.temperature, s.micro_tokens, rounds)
         clock.lap("old")
     if s.kl > 0:
         with reference(policy.model, frozen) as initial:
@@ -380,22 +394,26 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         encode = encodings["prompt"] = with_skill(policy, provider)
 
     # weights and optimizer, a resumed run's from its newest whole checkpoint
-    frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
+    frozen = frozen_copy(policy.model).to(getattr(torch, s.dtype)) if s.kl > 0 and not policy.new_adapter else None
     found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
     for complaint in complaints:
         say(complaint)
     if found:
         checkpoint.load_weights(found, policy.model)
-    optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    trained = processes.apart(accelerator, policy, s)
+    optimizer = torch.optim.AdamW([p for p in trained.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
     state = {"step": 0, "pool": {}}
     if found:
-        state = checkpoint.restore(found, policy.model, optimizer)
+        state = checkpoint.restore(found, trained, optimizer)
         run.rewind(state["step"])
         if s.teacher == "ema" and teacher:
             checkpoint.load_weights(found / "ema", teacher.copy)
         say(f"resumed from {found}")
     pool = Pool(s.tva_pool, state["pool"])
-    model, optimizer = accelerator.prepare(policy.model, optimizer)
+    model, optimizer = processes.prepare(accelerator, trained, optimizer, s)
+    trained = accelerator.unwrap_model(model)
+    if s.engine == "vllm":
+        policy.engine = Vllm(policy, s.vllm_memory)
 
     held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings)
     panels = {split: {"hash": panel_hash(tasks), "n": len(tasks)}
@@ -420,11 +438,15 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         trajectories = play_step(accelerator, policy, domain, tasks, s, step, encode)
         batch = collate(trajectories, policy.tokenizer.pad_token_id)
         clock.lap("rollout")
-        logps = log_probs(policy, batch, teacher if asks_teacher(s, step) else None, frozen, s, clock)
+        asked = teacher if asks_teacher(s, step) else None
+        logps = log_probs(accelerator, policy, trained, batch, asked, frozen, s, clock)
         world, mine = gather_world(batch, logps)
         made = credit(s, world, step, pool)
         clock.lap("credit")
         metrics = update(accelerator, model, optimizer, s, batch, logps, made.adv[mine])
+        processes.hand_over(trained, policy.model)
+        if policy.engine:
+            policy.engine.follow(policy)
         if teacher:
             teacher.follow(policy.model)
         clock.lap("update")
@@ -453,7 +475,8 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
             say(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
         if (step % s.save_every == 0 or last) and accelerator.is_main_process:
             ema = teacher.copy if teacher and s.teacher == "ema" else None
-            checkpoint.save(run.folder, step, policy, optimizer, {"pool": pool.values}, ema)
+            kept = processes.kept(accelerator, policy, trained, optimizer)
+            checkpoint.save(run.folder, step, *kept, {"pool": pool.values}, ema)
             checkpoint.prune(run.folder, s.keep)
         if stop:
             say(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
