@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 HERE = Path(__file__).parent
 DEFAULT_CUDA_MODEL = "Qwen/Qwen2.5-3B-Instruct"
-LOGITS = 2**26  # numbers in one float32 tensor of vocabulary size, at most (a row is never split): 256 MiB
+LOGITS = 2**24  # numbers in a float32 tensor of vocabulary size, at most (a row is never split): 64 MiB
 
 
 @dataclass

@@ -256,9 +256,10 @@ def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
     cuda = torch.cuda.is_available()
     name, reason = choose_model(s.model, s.env, cuda)
     dtype = s.dtype or ("bfloat16" if cuda and not is_lean(name) else "float32")
-    accelerator = processes.connect(cuda, mixed=s.lora == 0 and dtype == "bfloat16", tracker=s.tracker)
+    full = s.lora == 0 or (s.lora is None and is_lean(name))  # all weights are trained: see processes.py
+    accelerator = processes.connect(cuda, mixed=full and dtype == "bfloat16", tracker=s.tracker)
     use_threads(s.threads, accelerator.num_processes)
-    policy = load_policy(name, "float32" if s.lora == 0 else dtype, s.thinking, accelerator.device)
+    policy = load_policy(name, "float32" if full else dtype, s.thinking, accelerator.device)
     domain = envs.load(
         s.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(s.env_args)
     )

@@ -1,6 +1,8 @@
 """What several test files share: the test data, a toy domain, a small random policy. CPU only, no network."""
 
+import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -43,3 +45,34 @@ def domain():
     from tests.toy import Toy
 
     return Toy()
+
+
+@pytest.fixture
+def launch(policy, tmp_path, monkeypatch):
+    """Runs train.py on the toy domain and returns the run's folder."""
+    import envs
+    import train as module
+    from settings import parse
+    from tests.toy import Toy
+
+    skills = tmp_path / "skills"
+    skills.mkdir()
+    types = {f"say_{noun}": "all" for noun in ("red", "green", "blue")}
+    topics = {noun: f"say {noun}" for noun in ("red", "green", "blue")}
+    mapping = {"skill_files": {"all": "all.md"}, "task_to_skill": types, "topics": topics}
+    (skills / "skill_mapping.json").write_text(json.dumps(mapping))
+    (skills / "all.md").write_text("secret secret")
+    policy.model.save_pretrained(tmp_path / "model")
+    policy.tokenizer.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(envs, "load", lambda name, lean, think_in_prompt: Toy())
+    monkeypatch.setattr(module, "skill_folder", lambda env, lean: skills)
+    monkeypatch.setattr(signal, "signal", lambda *args: None)  # the test runner keeps its own handlers
+
+    def run(*flags: str):
+        own = ["--model", str(tmp_path / "model"), "--results", str(tmp_path / "results"), "--threads", "1"]
+        small = ["--groups", "3", "--group_size", "3", "--eval_tasks", "6", "--max_response", "8", "--lr", "0.01"]
+        s = parse([*own, *small, "--run", "r", *flags])
+        module.train(s)
+        return tmp_path / "results" / s.run
+
+    return run

@@ -10,13 +10,12 @@ from accelerate import Accelerator, PartialState, debug_launcher
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
-import envs
 import train as module
 from policy import score, token_logp
 from rollout import collate, rollout, stream
 from settings import EVALUATION_ONLY, METHODS, NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, check, parse, resolve
 from tests.toy import Toy
-from train import World, credit, draw_tasks, gather_world, train
+from train import World, credit, draw_tasks, gather_world
 from tva import Pool
 from update import update
 
@@ -272,32 +271,6 @@ def test_tasks_come_in_shuffled_epochs(domain):
 # ------------------------------------------------------------------------------------------------ whole runs
 
 
-@pytest.fixture
-def launch(policy, tmp_path, monkeypatch):
-    """Runs train.py on the toy domain and returns the run's folder."""
-    skills = tmp_path / "skills"
-    skills.mkdir()
-    types = {f"say_{noun}": "all" for noun in ("red", "green", "blue")}
-    topics = {noun: f"say {noun}" for noun in ("red", "green", "blue")}
-    mapping = {"skill_files": {"all": "all.md"}, "task_to_skill": types, "topics": topics}
-    (skills / "skill_mapping.json").write_text(json.dumps(mapping))
-    (skills / "all.md").write_text("secret secret")
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(envs, "load", lambda name, lean, think_in_prompt: Toy())
-    monkeypatch.setattr(module, "skill_folder", lambda env, lean: skills)
-    monkeypatch.setattr(signal, "signal", lambda *args: None)  # the test runner keeps its own handlers
-
-    def run(*flags: str):
-        own = ["--model", str(tmp_path / "model"), "--results", str(tmp_path / "results"), "--threads", "1"]
-        small = ["--groups", "3", "--group_size", "3", "--eval_tasks", "6", "--max_response", "8", "--lr", "0.01"]
-        s = parse([*own, *small, "--run", "r", *flags])
-        train(s)
-        return tmp_path / "results" / s.run
-
-    return run
-
-
 def lines(file) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
@@ -389,6 +362,20 @@ SWITCHES = ["--skills bank", "--skill shuffled", "--placement raw_prefix", "--te
 def test_every_switch_runs(launch, flags):
     log = lines(launch("--steps", "1", "--preset", "always", *flags.split()) / "log.jsonl")
     assert log[1]["adrs/term_abs_mean"] > 0
+
+
+def test_a_run_that_starts_from_an_adapter_keeps_a_copy_of_it_as_reference(launch):
+    first = launch("--steps", "2", "--lora", "2", "--run", "first")
+    adapter = str(first / "checkpoint-2")
+    second = launch("--model", adapter, "--steps", "1", "--mini_rows", "0", "--run", "second")
+    config = json.loads((second / "config.json").read_text())
+    assert config["settings"]["lora"] == 2
+    assert lines(second / "log.jsonl")[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-9)  # not against the bare base
+    moved = load_file(second / "checkpoint-1" / "adapter_model.safetensors")
+    kept = load_file(first / "checkpoint-2" / "adapter_model.safetensors")
+    assert moved.keys() == kept.keys() and any(not torch.equal(moved[name], kept[name]) for name in kept)
+    with pytest.raises(ValueError, match=r"--lora 3: the adapter in .* has rank 2"):
+        launch("--model", adapter, "--steps", "1", "--lora", "3", "--run", "third")
 
 
 def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
