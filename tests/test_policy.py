@@ -180,7 +180,8 @@ def test_recomputed_layers_give_the_same_gradients_and_leave_generation_its_cach
     add_lora(policy, 2)
     plain, passes = gradients(policy, rows), []
     policy.model.activation_checkpointing_enable({"use_reentrant": False})
-    policy.model.get_base_model().model.layers[1].mlp.register_forward_hook(lambda *_: passes.append(1))
+    norm = policy.model.get_base_model().model.layers[1].input_layernorm
+    norm.register_forward_pre_hook(lambda *_: passes.append(1))
     quiet = gradients(policy, rows)
     assert len(passes) == 1  # in evaluation mode nothing is recomputed
     with layers_recomputed(policy.model):
