@@ -3,6 +3,7 @@ ALFWorld, is saved, and comes back in plain transformers and peft, and in evalua
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,7 +51,7 @@ def test_smollm2_from_warm_start_to_evaluation(smollm2, shared, tmp_path):
     taught = str(tmp_path / "taught")
     said = run("imitate.py", "--env", "alfworld", "--model", str(smollm2), "--out", taught,
                "--examples", "36", "--steps", "24", data=data)  # fmt: skip
-    first, last = (float(part.split(" nats")[0].split()[-1]) for part in said.split("steps: ")[1].split(", ")[:2])
+    first, last = map(float, re.search(r"steps: (\S+) nats a token at first, (\S+) at last", said).groups())
     assert last < first - 0.5
     lap("warm start, 24 steps")
 
