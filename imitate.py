@@ -23,14 +23,19 @@ from rollout import play
 
 
 def examples(policy: Policy, domain: Domain, count: int, seed: int) -> list[tuple[list[int], list[int]]]:
-    """(prompt ids, response ids) of `count` turns of the expert, drawn from games of every type, shuffled."""
+    """(prompt ids, response ids) of `count` turns of the expert, drawn from games of every type, shuffled. Where the
+    prompt holds the think block, the response is the action alone."""
     tasks = domain.tasks("train")
     games = play(domain, stratified(tasks, min(len(tasks), count // 2 + 1), seed), "expert", seed, policy.lean)
     turns = [step for game in games for step in game.steps]
     rng = np.random.default_rng([seed, 0x1417])
     end = policy.tokenizer.eos_token_id
     chosen = [turns[i] for i in rng.permutation(len(turns))[:count]]
-    return [(policy.encode(step.prompt), [*policy.encode_raw(step.response), end]) for step in chosen]
+    responses = [step.response for step in chosen]
+    if policy.think_in_prompt:
+        responses = [response.partition("</think>")[2].strip() for response in responses]
+    prompts = [policy.encode(step.prompt) for step in chosen]
+    return [(prompt, [*policy.encode_raw(text), end]) for prompt, text in zip(prompts, responses, strict=True)]
 
 
 def imitate(policy: Policy, rows: list[tuple[list[int], list[int]]], steps: int, lr: float, tokens: int) -> list[float]:
@@ -68,12 +73,13 @@ def main() -> None:
     parser.add_argument("--micro_tokens", type=int, default=2048, help="padded tokens of a forward pass")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--no_thinking", action="store_true", help="as train.py --no_thinking (Qwen3; the paper)")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     if not 1 <= args.steps <= args.examples:
         raise ValueError(f"--steps {args.steps}: give 1 to --examples ({args.examples})")
     use_threads(args.threads, 1)
-    policy = load_policy(args.model, device=args.device)
+    policy = load_policy(args.model, thinking=not args.no_thinking, device=args.device)
     domain = envs.load(
         args.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(args.env_args)
     )
