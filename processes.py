@@ -66,6 +66,8 @@ def refuse(accelerator: Accelerator, s: Settings) -> None:
         raise ValueError(f"accelerate's {kind.value} is not supported: take one of configs/ (of FSDP, version 2)")
     if accelerator.mixed_precision not in ("no", "bf16"):
         raise ValueError(f"mixed_precision {accelerator.mixed_precision} is not supported: bf16 or no")
+    if s.steps and s.groups < accelerator.num_processes:
+        raise ValueError(f"--groups {s.groups}: {accelerator.num_processes} processes play whole groups, give as many")
     if sharded(accelerator) and s.lora:
         raise ValueError("LoRA trains few weights, there is nothing to shard: use configs/ddp.yaml, or --lora 0")
     if s.resume and (sharded(accelerator) or kind == DistributedType.DEEPSPEED):

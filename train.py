@@ -395,7 +395,9 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         encode = encodings["prompt"] = with_skill(policy, provider)
 
     # weights and optimizer, a resumed run's from its newest whole checkpoint
-    frozen = frozen_copy(policy.model).to(getattr(torch, s.dtype)) if s.kl > 0 and not policy.new_adapter else None
+    frozen = frozen_copy(policy.model) if s.kl > 0 and not policy.new_adapter else None
+    if frozen is not None and not s.lora:
+        frozen.to(getattr(torch, s.dtype))
     found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
     for complaint in complaints:
         say(complaint)

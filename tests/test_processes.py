@@ -68,7 +68,7 @@ def test_accelerate_launch_with_two_cpu_processes_is_refused():
 def accelerator(kind: DistributedType, stage: int = 0, version: int = 2, precision: str = "no") -> SimpleNamespace:
     return SimpleNamespace(
         distributed_type=kind, deepspeed_plugin=SimpleNamespace(zero_stage=stage, deepspeed_config={}),
-        is_fsdp2=kind == DistributedType.FSDP and version == 2, mixed_precision=precision,
+        is_fsdp2=kind == DistributedType.FSDP and version == 2, mixed_precision=precision, num_processes=2,
     )  # fmt: skip
 
 
@@ -78,6 +78,7 @@ FSDP, DEEPSPEED, ONE = DistributedType.FSDP, DistributedType.DEEPSPEED, Distribu
 @pytest.mark.parametrize(
     ("launched", "changes", "complaint"),
     [
+        (accelerator(ONE), {"groups": 1}, "--groups 1: 2 processes play whole groups"),
         (accelerator(FSDP), {"lora": 8}, "use configs/ddp.yaml, or --lora 0"),
         (accelerator(DEEPSPEED, 3), {"lora": 8}, "nothing to shard"),
         (accelerator(FSDP, version=1), {}, "of FSDP, version 2"),
@@ -89,13 +90,13 @@ FSDP, DEEPSPEED, ONE = DistributedType.FSDP, DistributedType.DEEPSPEED, Distribu
 )
 def test_what_is_not_sound_is_refused(launched, changes, complaint):
     with pytest.raises(ValueError, match=complaint):
-        processes.refuse(launched, Settings(**{"lora": 0} | changes))
+        processes.refuse(launched, Settings(**{"lora": 0, "steps": 1, "groups": 2} | changes))
 
 
 @pytest.mark.parametrize("launched", [accelerator(ONE), accelerator(FSDP), accelerator(DEEPSPEED, 2)])
 def test_what_is_sound_passes(launched):
-    processes.refuse(launched, Settings(lora=0))
-    processes.refuse(accelerator(DEEPSPEED, 2), Settings(lora=8))
+    processes.refuse(launched, Settings(lora=0, steps=1, groups=2))
+    processes.refuse(accelerator(DEEPSPEED, 2), Settings(lora=8, steps=0, groups=1))  # nothing is trained
 
 
 @pytest.mark.parametrize(
