@@ -3,9 +3,10 @@
     envs -> rollout -> teacher -> shaping, tva -> grpo, gigpo -> train          analyze
                                               [checkpoint] serves   ^^^^^
 
-A checkpoint is an ordinary transformers (or peft) folder plus the optimizer's tensors and a small JSON state. It is
-written under a temporary name, synced, sealed by a manifest of sizes and sha256, and renamed once. Only safetensors
-and JSON are ever read, never pickle. Left out: random state, since every stream is derived from (seed, step).
+A checkpoint is an ordinary transformers (or peft) folder plus the optimizer's tensors, a small JSON state, the run's
+config.json as run.json (its own name is the model's) and a model card. It is written under a temporary name, synced,
+sealed by a manifest of sizes and sha256, and renamed once. Only safetensors and JSON are ever read, never pickle. Left
+out: random state, since every stream is derived from (seed, step).
 """
 
 import errno
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+
+from card import card
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -79,14 +82,15 @@ def lock(folder: Path) -> int:
     return handle
 
 
-def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, state: dict, ema=None) -> Path:
-    """Writes `folder`/checkpoint-<step>, with the weights of an ema teacher where there is one.
+def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer | None, state: dict, ema=None) -> Path:
+    """Writes `folder`/checkpoint-<step>, with the weights of an ema teacher where there is one. Without an optimizer
+    it can be loaded, but not resumed from.
 
     Whatever fails, what was there before stays: FloatingPointError where a tensor is not finite, OSError where the disk
     is full or gone.
     """
     final, temporary = folder / f"checkpoint-{step}", folder / f".saving-{step}"
-    moments = _moments(policy.model, optimizer)
+    moments = {} if optimizer is None else _moments(policy.model, optimizer)
     for name, tensor in [*policy.model.named_parameters(), *moments.items()]:
         if not torch.isfinite(tensor).all():
             raise FloatingPointError(f"step {step}: {name} is not finite; not saved, earlier checkpoints are untouched")
@@ -96,7 +100,9 @@ def save(folder: Path, step: int, policy, optimizer: torch.optim.Optimizer, stat
     try:
         policy.model.save_pretrained(temporary, safe_serialization=True)
         policy.tokenizer.save_pretrained(temporary)
-        save_file(moments, temporary / "optimizer.safetensors")
+        if optimizer is not None:
+            save_file(moments, temporary / "optimizer.safetensors")
+        _describe(folder / "config.json", temporary, final.name, step)
         if ema is not None:
             ema.save_pretrained(temporary / "ema", safe_serialization=True)
         (temporary / "state.json").write_text(json.dumps({"step": step, **state}, indent=1))
@@ -124,6 +130,18 @@ def check_room(folder: Path, model: torch.nn.Module, ema=None) -> None:
             f"{folder}: a checkpoint takes {need / 2**20:.0f} MiB, {free / 2**20:.0f} are free; make room and go on "
             "with --resume, earlier checkpoints are untouched",
         )
+
+
+def _describe(config: Path, temporary: Path, name: str, step: int) -> None:
+    """Puts the run's settings and a model card into the checkpoint."""
+    if config.is_file():
+        shutil.copy(config, temporary / "run.json")
+        run, adapter = json.loads(config.read_text()), temporary / "adapter_config.json"
+        base = run["settings"]["model"]
+        if adapter.is_file():
+            base = json.loads(adapter.read_text())["base_model_name_or_path"]
+        text = card(run, base, name, step, adapter.is_file())
+        (temporary / "README.md").write_text(text, encoding="utf-8")
 
 
 def _sync(path: Path) -> None:

@@ -177,6 +177,7 @@ def generate(
 ) -> list[tuple[list[int], list[float]]]:
     """One response to each prompt: its ids, end token included, and their log-probs.
 
+    This call is the interface of a rollout engine: another one can stand in `policy.engine` (vllm_engine.py).
     `draws` [rows, tokens] holds the uniform numbers and so the most tokens a response may have. Raises
     FloatingPointError where a log-prob is not finite: nothing sensible can be sampled.
     """
@@ -205,15 +206,16 @@ def _hf_generate(policy: Policy, ids: Tensor, attention: Tensor, sampler: Invers
         do_sample=False,
         eos_token_id=policy.end_ids,
         pad_token_id=policy.tokenizer.pad_token_id,
+        synced_gpus=False,  # no process waits for another one in here
     )
     return out[:, ids.shape[1] :]
 
 
 def _loop(policy: Policy, ids: Tensor, attention: Tensor, sampler: InverseCdf) -> Tensor:
     """What `generate` does, without its bookkeeping: for a small model that costs more than the model (LOG.md)."""
-    ends = torch.tensor(policy.end_ids)
+    ends = torch.tensor(policy.end_ids, device=ids.device)
     position = (attention.cumsum(1) - 1).clamp(min=0)
-    done = torch.zeros(len(ids), dtype=torch.bool)
+    done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     cache, token, tokens = None, ids, []
     while len(tokens) < sampler.draws.shape[1] and not done.all():
         out = policy.model(
@@ -258,7 +260,7 @@ def rollout(
                 f"--max_response {max_tokens} exceed the model's context of {limit}"
             )
         draws = np.stack([starts[i][2].random(max_tokens) for i in active])
-        sampled = generate(policy, ids, draws, temperature)
+        sampled = (policy.engine or generate)(policy, ids, draws, temperature)
         texts = [policy.decode(response_ids) for response_ids, _ in sampled]
         for i, prompt, prompt_ids, (response_ids, logp), text in zip(active, prompts, ids, sampled, texts, strict=True):
             info = episodes[i].info
@@ -276,15 +278,15 @@ def rollout(
     return trajectories
 
 
-def play(domain: Domain, tasks: list[Task], kind: str, seed: int) -> list[Trajectory]:
-    """One episode a task with the scripted player `kind`; its steps hold texts, no ids."""
+def play(domain: Domain, tasks: list[Task], kind: str, seed: int, lean: bool = True) -> list[Trajectory]:
+    """One episode a task with the scripted player `kind`; its steps hold texts, no ids. `lean`: which prompts."""
     trajectories = []
     for group, task in enumerate(tasks):
         episode, trajectory = Episode(domain, task), Trajectory(task, group)
         player = domain.player(kind, stream(seed, 0, task, 0))
         while not episode.over:
             view, anchor = episode.view(), episode.info["anchor"]
-            response, prompt = player(view, episode.env), domain.prompt(view, True)
+            response, prompt = player(view, episode.env), domain.prompt(view, lean)
             step = Step(prompt, [], [], [], response, view.observation, view.admissible, anchor)
             trajectory.steps.append(step)
             step_all(domain, [episode], [response])

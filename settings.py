@@ -11,6 +11,7 @@ model without CUDA: a few short episodes that show whether everything works).
 import math
 import sys
 from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from types import UnionType
 from typing import get_args, get_origin, get_type_hints
@@ -66,6 +67,8 @@ class Settings:
     group_size: int | None = _(None, "episodes of each task, at least 2 (paper 8)")
     temperature: float = _(1.0, "of sampling in training")
     max_response: int | None = _(None, "tokens a response (paper 512)")
+    engine: str = _("hf", "what samples: hf (transformers' generate) or vllm (requirements-vllm.txt)")
+    vllm_memory: float = _(0.3, "share of the GPU's memory for vLLM, beside training")
     # evaluation
     eval_every: int | None = _(None, "steps between evaluations (paper 5)")
     eval_split: str = _("unseen", "panel: unseen, seen or train")
@@ -160,6 +163,7 @@ CHOICES = {
     "placement": PLACEMENTS,
     "score": ("teacher_logprob", "gap", "noise"), "credit": ("base", "shaped"), "zero_variance": ("skip", "apply"),
     "group_unit": ("row", "episode"), "alpha_norm": ("batch", "group_z"), "tva_split": ("soft", "median"),
+    "engine": ("hf", "vllm"),
     "preset": (None, *PRESETS), "eval_split": ("unseen", "seen", "train"), "dtype": (None, "float32", "bfloat16"),
 }  # fmt: skip
 
@@ -219,6 +223,8 @@ def check(s: Settings) -> None:
         raise ValueError("--level L1 compares with the reference policy, which --kl 0 leaves out")
     if s.skills == "bank" and (s.skill != "task" or s.skill_noise > 0):
         raise ValueError("--skill and --skill_noise change the task-indexed text; --skills bank searches instead")
+    if s.engine == "vllm" and find_spec("vllm") is None:
+        raise ValueError("--engine vllm: the package is missing; pip install -r requirements-vllm.txt, or --engine hf")
     if s.resume and s.run is None:
         raise ValueError("--resume: name the run with --run")
 

@@ -7,7 +7,6 @@ The loss of an optimizer step is the mean over all its tokens, however they fall
 number that is not finite stops everything before the weights change. Left out: where the credit comes from (train.py).
 """
 
-import contextlib
 import math
 
 import torch
@@ -15,7 +14,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from grpo import k3, surrogate
-from policy import micro_batches, token_logp
+from policy import layers_recomputed, micro_batches, token_logp
+from processes import busiest, stepping
 from rollout import Batch
 from sdar import distil_gate, gated_distillation, skill_sd
 from settings import DISTILLED, Settings
@@ -49,14 +49,14 @@ def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch
     for piece in torch.arange(len(batch.steps)).tensor_split(pieces):
         tokens = accelerator.reduce(rows.response_len[piece].sum().to(device)).item()
         micros = [piece[index] for index in micro_batches(rows.take(piece), s.micro_tokens)] if len(piece) else []
-        rounds = int(accelerator.gather(torch.tensor([len(micros)], device=device)).max())
+        rounds = busiest(accelerator, len(micros))
         skipped = 0.0
         for k in range(rounds):  # every process makes as many backward passes as the busiest
             index, weight = (micros[k], 1.0) if k < len(micros) else (torch.arange(1), 0.0)
             part = rows.take(index).to(device)
             width = part.response_ids.shape[1]
             cut = {name: None if value is None else value[index, :width].to(device) for name, value in logps.items()}
-            with accelerator.no_sync(model) if k + 1 < rounds else contextlib.nullcontext():
+            with stepping(accelerator, model, last=k + 1 == rounds), layers_recomputed(model):
                 logp, entropy = token_logp(model, part, s.temperature)
                 old_logp = logp.detach() if cut["old_logp"] is None else cut["old_logp"]
                 losses = token_losses(
@@ -83,12 +83,12 @@ def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch
                     sums["distil/gate_mean"] = weight * gate[part.mask].sum() / tokens
             for name, value in sums.items():
                 metrics[name] = metrics.get(name, 0.0) + (0.0 if bad else value.item() / pieces)
-        norm = accelerator.clip_grad_norm_(model.parameters(), s.max_grad_norm)
-        if not torch.isfinite(norm):
+        norm = float(accelerator.clip_grad_norm_(model.parameters(), s.max_grad_norm))
+        if not math.isfinite(norm):
             refuse("gradient", norm, piece, batch)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        metrics["actor/grad_norm"] = metrics.get("actor/grad_norm", 0.0) + norm.item() / pieces
+        metrics["actor/grad_norm"] = metrics.get("actor/grad_norm", 0.0) + norm / pieces
         if s.skip_nonfinite:
             metrics["actor/skipped"] = metrics.get("actor/skipped", 0.0) + skipped
     summed_up = accelerator.reduce(torch.tensor([metrics[name] for name in sorted(metrics)], device=device))
@@ -97,10 +97,10 @@ def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch
     return metrics
 
 
-def refuse(what: str, value: Tensor, rows: Tensor, batch: Batch) -> None:
+def refuse(what: str, value: Tensor | float, rows: Tensor, batch: Batch) -> None:
     """Raises FloatingPointError: in which step and rows what is not finite, and where the first of them was played."""
     first, where = int(rows[0]), ", ".join(map(str, rows.tolist()[:8]))
     played = f"turn {int(batch.turn[first])} of episode {int(batch.episode[first])}, task {batch.tasks[first].id}"
     raise FloatingPointError(
-        f"step {batch.training_step}: the {what} is {value.item()} in rows {where} ({played}); nothing updated or saved"
+        f"step {batch.training_step}: the {what} is {torch.as_tensor(value).item()} in rows {where} ({played}); nothing updated or saved"
     )

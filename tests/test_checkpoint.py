@@ -15,6 +15,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 import checkpoint
+from card import card as card_of
 from policy import add_lora, load_policy
 from tests.conftest import ROOT
 
@@ -262,3 +263,20 @@ def test_unsafe_names_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match="--run"):
         checkpoint.run_folder(tmp_path, name, resume=False, overwrite=False)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_carries_the_runs_settings_and_a_card(trained, tmp_path):
+    policy, optimizer = trained
+    settings = {"model": "some/base", "env": "toy", "method": "adrs", "tva": True, "backbone": "grpo", "steps": 9}
+    config = {"settings": settings | {"seed": 4}, "command": "train.py --tva", "commit": "abc123",
+              "games": "generated", "panels": {"unseen": {"hash": "0f0f", "n": 6}}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = checkpoint.save(tmp_path, 2, policy, optimizer, {})
+    assert json.loads((path / "run.json").read_text()) == config and checkpoint.fault(path) is None
+    card = (path / "README.md").read_text()
+    assert "base_model: some/base" in card and "library_name: transformers" in card
+    assert "adrs with TVA on grpo, step 2 of 9" in card and "commit abc123, seed 4" in card and "hash 0f0f" in card
+    assert 'AutoModelForCausalLM.from_pretrained("checkpoint-2")' in card
+    (tmp_path / "some.gguf").touch()
+    told = card_of(config, str(tmp_path), "checkpoint-2", 2, adapter=True)
+    assert 'gguf_file="some.gguf")' in told and 'PeftModel.from_pretrained(base, "checkpoint-2")' in told

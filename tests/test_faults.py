@@ -97,7 +97,7 @@ def test_a_game_that_raises_or_hangs_ends_its_episode_alone(policy, monkeypatch)
 def test_a_run_goes_on_and_tells(policy, tmp_path, monkeypatch, capsys):
     scripted, evaluated = [ToyEnv] * 12, [ToyEnv] * 12
     domain = Fragile(*scripted, *evaluated, *[ToyEnv, Broken, Broken, ToyEnv, Broken])
-    log = lines(launcher(tmp_path, policy, monkeypatch, lambda: domain)("--steps", "1") / "log.jsonl")
+    log = lines(launcher(tmp_path, policy, monkeypatch, lambda: domain)("--steps", "1", "--probe", "0") / "log.jsonl")
     told = [line for line in capsys.readouterr().err.splitlines() if line.endswith("error: KeyError: 'gone'")]
     assert log[1]["episode/error_ratio"] == pytest.approx(len(told) / 9) and 1 <= len(told) <= 3
     assert all(line.startswith("step 1, task train/") for line in told)
@@ -106,7 +106,7 @@ def test_a_run_goes_on_and_tells(policy, tmp_path, monkeypatch, capsys):
 def test_a_run_stops_where_no_game_works(policy, tmp_path, monkeypatch):
     domain = Fragile(*[ToyEnv] * 24, *[Dead] * 9)
     with pytest.raises(RuntimeError, match="step 1: no environment works, the first: error: ZeroDivisionError"):
-        launcher(tmp_path, policy, monkeypatch, lambda: domain)("--steps", "1")
+        launcher(tmp_path, policy, monkeypatch, lambda: domain)("--steps", "1", "--probe", "0")
 
 
 # ------------------------------------------------------------------------------------ numbers that are not finite

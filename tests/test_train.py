@@ -8,6 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator, PartialState, debug_launcher
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
 
 import train as module
 from policy import score, token_logp
@@ -352,6 +353,20 @@ SWITCHES = ["--skills bank", "--skill shuffled", "--placement raw_prefix", "--te
 def test_every_switch_runs(launch, flags):
     log = lines(launch("--steps", "1", "--preset", "always", *flags.split()) / "log.jsonl")
     assert log[1]["adrs/term_abs_mean"] > 0
+
+
+def test_a_run_that_starts_from_an_adapter_keeps_a_copy_of_it_as_reference(launch):
+    first = launch("--steps", "2", "--lora", "2", "--run", "first")
+    adapter = str(first / "checkpoint-2")
+    second = launch("--model", adapter, "--steps", "1", "--mini_rows", "0", "--run", "second")
+    config = json.loads((second / "config.json").read_text())
+    assert config["settings"]["lora"] == 2
+    assert lines(second / "log.jsonl")[1]["actor/kl_loss"] == pytest.approx(0, abs=1e-9)  # not against the bare base
+    moved = load_file(second / "checkpoint-1" / "adapter_model.safetensors")
+    kept = load_file(first / "checkpoint-2" / "adapter_model.safetensors")
+    assert moved.keys() == kept.keys() and any(not torch.equal(moved[name], kept[name]) for name in kept)
+    with pytest.raises(ValueError, match=r"--lora 3: the adapter in .* has rank 2"):
+        launch("--model", adapter, "--steps", "1", "--lora", "3", "--run", "third")
 
 
 def test_methods_pay_for_no_pass_they_do_not_need(launch, monkeypatch):
