@@ -200,6 +200,7 @@ def test_lines_are_taken_back_to_a_step_and_bad_ones_named(run):
     log = run.folder / "log.jsonl"
     run.rewind(1)
     assert [row["step"] for row in lines(log)] == [0, 1]
+    assert [row["step"] for row in lines(run.folder / "log.jsonl.torn")] == [2, 3]  # nothing is lost
     for bad in ("not json", "[1]", "{}", '{"step": "two"}'):
         log.write_text(f'{{"step": 0}}\n{bad}\n{{"step": 1}}\n')
         with pytest.raises(ValueError, match=r"log.jsonl, line 2: no line of a run"):
