@@ -9,8 +9,8 @@
     eval.jsonl      a line an evaluation: panel, hash, outcome of every task
     episodes.jsonl  a few episodes with every token's log-probs and credit (analyze.py draws them)
 
-A line is written whole or not at all: one write, synced, and what a kill tore is cut off when the run is reopened (kept
-in FILE.torn). Left out: weights (checkpoint.py). No skill text is written anywhere.
+A line is one synced write. When a run is reopened, what a kill tore off and the lines behind its checkpoint move into
+FILE.torn. Left out: weights (checkpoint.py). No skill text is written anywhere.
 """
 
 import faulthandler
@@ -103,17 +103,18 @@ class Run:
         return [f"--{name} was {before.get(name)}, is {now[name]}" for name in changed]
 
     def rewind(self, step: int) -> None:
-        """Drops the lines of later steps: the resumed run writes them anew. Raises ValueError that names file and line
-        of what is no line of a run."""
+        """Takes the lines of later steps out, into FILE.torn: the resumed run writes them anew. Raises ValueError that
+        names file and line of what is no line of a run."""
         for file in sorted(self.folder.glob("*.jsonl")) if self.main else ():
-            lines, kept = file.read_bytes().splitlines(keepends=True), []
+            lines, kept, dropped = file.read_bytes().splitlines(keepends=True), [], []
             for number, line in enumerate(lines, 1):
                 try:
                     later = json.loads(line)["step"] > step
                 except (ValueError, KeyError, TypeError) as error:
                     raise ValueError(f"{file}, line {number}: no line of a run ({error}); mend or remove it") from error
-                kept += [] if later else [line]
-            if len(kept) < len(lines):
+                (dropped if later else kept).append(line)
+            if dropped:
+                _put_aside(file, b"".join(dropped))
                 _replace(file, b"".join(kept))
 
 
@@ -122,9 +123,13 @@ def mend(file: Path) -> None:
     data = file.read_bytes()
     end = data.rfind(b"\n") + 1
     if end < len(data):
-        with file.with_name(f"{file.name}.torn").open("ab") as torn:
-            torn.write(data[end:] + b"\n")
+        _put_aside(file, data[end:] + b"\n")
         os.truncate(file, end)
+
+
+def _put_aside(file: Path, data: bytes) -> None:
+    with file.with_name(f"{file.name}.torn").open("ab") as torn:
+        torn.write(data)
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -88,9 +88,10 @@ def test_a_game_that_raises_or_hangs_ends_its_episode_alone(policy, monkeypatch)
     batch = collate(fragile, 0)
     assert [int(batch.group[batch.episode == k][0]) for k in range(6)] == [0, 0, 0, 1, 1, 1]  # both groups are whole
     assert episode_metrics(fragile, batch)["episode/error_ratio"] == pytest.approx(2 / 6)
-    row = result_row(fragile, "train", 1.0, {"expert": 1.0, "random": 0.5})
+    scripted = {"expert": 1.0, "random": 0.5}
+    row = result_row([fragile[1], fragile[3]], "train", 1.0, scripted)
     assert row["errors"] == 2 and "2 episodes were ended by their environment" in table(row)
-    assert "errors" not in result_row(healthy, "train", 1.0, {})
+    assert "errors" not in result_row([healthy[1], healthy[3]], "train", 1.0, scripted)
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
@@ -199,6 +200,7 @@ def test_lines_are_taken_back_to_a_step_and_bad_ones_named(run):
     log = run.folder / "log.jsonl"
     run.rewind(1)
     assert [row["step"] for row in lines(log)] == [0, 1]
+    assert [row["step"] for row in lines(run.folder / "log.jsonl.torn")] == [2, 3]  # nothing is lost
     for bad in ("not json", "[1]", "{}", '{"step": "two"}'):
         log.write_text(f'{{"step": 0}}\n{bad}\n{{"step": 1}}\n')
         with pytest.raises(ValueError, match=r"log.jsonl, line 2: no line of a run"):
