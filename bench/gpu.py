@@ -102,7 +102,7 @@ def one_step(accelerator: Accelerator, policy: Policy, domain: Domain, provider:
     batch = collate(trajectories, policy.tokenizer.pad_token_id)
     clock.lap("rollout")
     fullest("rollout")
-    logps = log_probs(policy, batch, teacher, None, s, clock)
+    logps = log_probs(accelerator, policy, policy.model, batch, teacher, None, s, clock)
     fullest("old", "ref", "teacher")
     world, mine = gather_world(batch, logps)
     made = credit(s, world, 1, Pool(0.0))
