@@ -239,7 +239,8 @@ def main() -> None:
     least = LEAST_TAKEN[args.env]
     kept = 0.20 <= without <= 0.30 and with_it >= 0.85 and taken >= least
     if not kept and not args.force:
-        sys.exit(f"not saved, a promise is broken: 20-30 % without the skill, 85 % with it, {least:.0%} of targets taken")
+        promised = f"20-30 % without the skill, 85 % with it, {least:.0%} of targets taken"
+        sys.exit(f"not saved, a promise is broken: {promised}")
     out = Path(args.out) if args.out else HERE / "models" / f"tiny-{args.env}"
     made = {"command": " ".join(["warmstart.py", *sys.argv[1:]]), "max_turns": domain.max_turns, **found}
     policy.model.config.warm_start = made
