@@ -14,6 +14,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 import checkpoint
 import processes
