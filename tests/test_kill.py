@@ -89,8 +89,10 @@ def world(tmp_path_factory):
 
 
 def outcome(run) -> dict[str, bytes]:
-    """Everything that must be equal: all files but the run's seconds, its command and what was torn."""
+    """Everything that must be equal: all files but the run's seconds, its command and what was torn. Checkpoints hold
+    the command too, and a manifest its hash."""
     own = [run / name for name in ("timing.jsonl", "config.json", ".lock")]
+    own += [path for name in ("run.json", "README.md", "manifest.json") for path in run.glob(f"checkpoint-*/{name}")]
     files = [path for path in sorted(run.rglob("*")) if path.is_file() and path.suffix != ".torn" and path not in own]
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in files}
 
