@@ -20,7 +20,7 @@ from rollout import rollout, stream
 from tests.toy import Toy, launcher, lines, toy_policy
 
 FLAGS = ["--steps", "4", "--save_every", "1", "--eval_every", "2", "--preset", "always", "--mini_rows", "8",
-         "--tva", "--tva_pool", "0.5", "--teacher", "ema"]  # fmt: skip
+         "--tva", "--tva_pool", "0.5", "--teacher", "ema", "--probe", "0"]  # fmt: skip
 
 
 def forked(job) -> int:

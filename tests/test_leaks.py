@@ -35,7 +35,8 @@ def run(tmp_path, monkeypatch, capfd):
     launch = launcher(tmp_path, policy, monkeypatch)
 
     def go(*flags: str):
-        folder = launch("--steps", "2", "--preset", "always", "--eval_every", "1", "--save_every", "1", *flags)
+        folder = launch("--steps", "2", "--preset", "always", "--eval_every", "1", "--save_every", "1",
+                        "--probe", "0", *flags)  # fmt: skip
         return folder, students, taught, "".join(capfd.readouterr())
 
     return go
@@ -47,7 +48,7 @@ def leaked(folder) -> list[str]:
 
 
 METHODS = ["--tva", "--tva --skills bank", "--tva --skill shuffled", "--placement raw_prefix", "--teacher ema",
-           "--method sdar --lora 2", "--method rlsd"]  # fmt: skip
+           "--method sdar --lora 2", "--method rlsd", "--method none --probe 6"]  # fmt: skip
 
 
 @pytest.mark.parametrize("flags", METHODS)
