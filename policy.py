@@ -217,13 +217,13 @@ def token_logp(model: torch.nn.Module, rows: Rows, temperature: float) -> tuple[
 def micro_batches(rows: Rows, tokens: int) -> list[Tensor]:
     """Indices of the rows in batches of at most `tokens` padded tokens (at least one row each), sorted by length; or
     family by family, where reading what a family shares once saves more than the padding costs."""
-    family = [0] * len(rows.prompt_len) if rows.family is None else rows.family.tolist()
     length = (rows.prompt_len + rows.response_len).tolist()
     by_length = sorted(range(len(length)), key=lambda row: (length[row], row))
     plans = [_cut(rows, by_length, tokens)]
     if rows.family is not None:
-        by_family = sorted(by_length, key=family.__getitem__)
-        plans.append([batch for _, members in groupby(by_family, family.__getitem__) for batch in _cut(rows, [*members], tokens)])
+        family = rows.family.tolist()
+        families = groupby(sorted(by_length, key=family.__getitem__), family.__getitem__)
+        plans.append([batch for _, members in families for batch in _cut(rows, list(members), tokens)])
     return min(plans, key=lambda plan: sum(_cost(rows.take(batch)) for batch in plan))
 
 

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from envs.base import Domain
 from policy import Policy, frozen_copy
 from rollout import Batch, collate
-from settings import LAPTOP, Settings, resolve
+from settings import Settings, resolve
 from teacher import SkillProvider, Teacher
 from train import credit, draw_tasks, gather_world, log_probs, play_step
 from tva import Pool

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(THREADS, "1") | {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
 
 
 def turns() -> Iterator[dict]:
@@ -36,7 +37,7 @@ class Contender:
     """A process that computes when it is asked. Raises RuntimeError with the end of its messages where it dies."""
 
     def __init__(self, command: list[str]):
-        self.messages = tempfile.TemporaryFile("w+")
+        self.messages = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `close`
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=os.environ | ONE_THREAD, text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages,
@@ -61,9 +62,14 @@ class Contender:
         self.messages.close()
 
 
+def module(*args: str) -> list[str]:
+    """The command that runs a module of this repository."""
+    return [sys.executable, "-m", *args]
+
+
 def compete(commands: dict[str, list[str]], rounds: int, warm: int = 1) -> dict[str, list[dict]]:
     """The reports of `rounds` turns of every contender, in turn, after `warm` rounds that do not count."""
-    contenders = {name: Contender([sys.executable, "-m", *command]) for name, command in commands.items()}
+    contenders = {name: Contender(command) for name, command in commands.items()}
     reports: dict[str, list[dict]] = {name: [] for name in commands}
     try:
         for round in range(warm + rounds):

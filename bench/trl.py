@@ -3,8 +3,8 @@
     pip install -r requirements-bench.txt
     python -m bench.trl --rounds 7
 
-The same random Llama (4 layers, 256 wide, vocabulary 2048), 8 prompts of 128 tokens, 8 answers of 32 tokens to each, one
-update, no KL. Single turn: as it is. Two turns: the game answers the first response with 16 tokens and the policy
+The same random Llama (4 layers, 256 wide, vocabulary 2048), 8 prompts of 128 tokens, 8 answers of 32 tokens to each,
+one update, no KL. Single turn: as it is. Two turns: the game answers the first response with 16 tokens and the policy
 speaks again. TRL plays that in its own loop (`environment_factory`) as one growing transcript; here it is two rows, as
 the paper has it. A random model makes no tool calls, so TRL's parser is told that its first answer is one. `hf` is this
 repository with Hugging Face's `generate`, as for every model but the small ones.
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from bench.loop import Loop
-from bench.measure import compete, ratio, spread, turns
+from bench.measure import compete, module, ratio, spread, turns
 from envs.base import Env, Task, View
 from policy import load_policy
 from warmstart import CONTROL, TEMPLATE, new_policy
@@ -85,7 +85,7 @@ def run_ours(folder: str, lean: bool, turns_each: int) -> None:
                 max_response=ANSWER, max_turns=turns_each)  # fmt: skip
     for told in turns():
         seconds, batch = loop.step()
-        told.update(seconds, sampled=int(batch.rows.response_len.sum()), rows=len(batch.steps))
+        told.update(seconds, tokens=int(batch.rows.response_len.sum()))
 
 
 def run_trl(folder: str, turns_each: int) -> None:
@@ -111,7 +111,7 @@ def run_trl(folder: str, turns_each: int) -> None:
             self.told = next(self.turns)
 
         def on_step_end(self, args, state, control, **_):
-            self.told["sampled"] = sampled[-1]
+            self.told["tokens"] = sampled[-1]
             self.told = next(self.turns, None)
             control.should_training_stop = self.told is None
 
@@ -178,12 +178,14 @@ def main() -> None:
         policy.tokenizer.save_pretrained(folder)
         for count in (1, 2):
             who = ("ours", "hf", "trl")
-            reports = compete({name: ["bench.trl", "--play", name, folder, str(count)] for name in who}, args.rounds)
+            commands = {name: module("bench.trl", "--play", name, folder, str(count)) for name in who}
+            reports = compete(commands, args.rounds)
             cpu = {name: [report["cpu"] for report in reports[name]] for name in who}
             for name in who:
-                sampled = reports[name][0]["sampled"]
-                print(f"{count} turn(s)  {name:5} {spread(cpu[name])} CPU-s a step, {sampled} tokens sampled")
-            print(f"{count} turn(s)  ours / trl {ratio(cpu['ours'], cpu['trl'])}, hf / trl {ratio(cpu['hf'], cpu['trl'])}")
+                size = f"{reports[name][0]['tokens']} tokens in responses"
+                print(f"{count} turn(s)  {name:5} {spread(cpu[name])} CPU-s a step, {size}", flush=True)
+            for name in ("ours", "hf"):
+                print(f"{count} turn(s)  {name} / trl {ratio(cpu[name], cpu['trl'])}", flush=True)
 
 
 if __name__ == "__main__":
