@@ -49,11 +49,9 @@ def padding(batch: Batch, tokens: int) -> float:
 
 
 def point(sweep: str, episodes: int, turns: int, width: int | None = None) -> dict:
-    """One line of the table: the second step of a loop, the first warms up."""
+    """One line of the table: one step."""
     loop = make_loop(episodes, turns, width)
-    for _ in range(2):
-        loop.number = 0  # the same episodes again
-        seconds, batch = loop.step()
+    seconds, batch = loop.step()
     return {
         "sweep": sweep, "episodes": episodes, "turns": turns,
         "parameters": sum(p.numel() for p in loop.policy.model.parameters()),
@@ -64,7 +62,8 @@ def point(sweep: str, episodes: int, turns: int, width: int | None = None) -> di
 
 
 def sweeps(episodes=EPISODES, turns=TURNS, widths=WIDTHS):
-    """All points, one after the other."""
+    """All points, one after the other; a first step warms up and does not count."""
+    point("warm", GROUP_SIZE, 1)
     yield from (point("episodes", count, MIDDLE["turns"]) for count in episodes)
     yield from (point("turns", MIDDLE["episodes"], count) for count in turns)
     yield from (point("model", MIDDLE["episodes"], MIDDLE["turns"], width) for width in widths)
@@ -75,6 +74,15 @@ def line(rows: list[dict]) -> tuple[float, float, float]:
     tokens, cpu = (np.array([row[name] for row in rows], float) for name in ("tokens", "cpu"))
     (a, b), *_ = np.linalg.lstsq(np.stack([1 / cpu, tokens / cpu], 1), np.ones(len(rows)), rcond=None)
     return a, b, float(np.abs((a + b * tokens) / cpu - 1).max())
+
+
+def write(rows: list[dict], out: Path) -> None:
+    """OUT.csv and OUT.png."""
+    with out.with_suffix(".csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    draw(rows, out.with_suffix(".png"))
 
 
 def draw(rows: list[dict], file: Path) -> None:
@@ -140,19 +148,15 @@ def main() -> None:
     for row in sweeps():
         rows.append(row)
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ", flush=True)
-    with args.out.with_suffix(".csv").open("w", newline="") as out:
-        table = csv.DictWriter(out, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
-    draw(rows, args.out.with_suffix(".png"))
+    write(rows, args.out)
     straight = [row for row in rows if row["sweep"] != "model"]
     a, b, error = line(straight)
     print(f"seconds = {a:.3f} + {1e3 * b:.4f} ms * tokens, largest error {100 * error:.0f} %")
     print(f"padding {100 * min(r['padding'] for r in rows):.0f} to {100 * max(r['padding'] for r in rows):.0f} %")
     one, two = [], []
     for _ in range(args.rounds):
-        one.append(sum(processes(1, 2, 64)))
-        two.append(sum(processes(2, 2, 64)))
+        one.append(sum(processes(1, 2, 32)))
+        two.append(sum(processes(2, 2, 32)))
     print(f"two processes / one, CPU-s together: {ratio(two, one)}", flush=True)
 
 
