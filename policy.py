@@ -193,7 +193,8 @@ def token_logp(model: torch.nn.Module, rows: Rows, temperature: float) -> tuple[
     log pi(y_j | prompt, y_<j) at logits / temperature: the logits at position k speak of token k + 1, so the
     last T + 1 positions are kept and the last of them dropped. Vocabulary-sized tensors exist for these alone.
     """
-    width, shared, past = rows.response_ids.shape[1], 0 if model.training else rows.shared, None
+    training = getattr(model, "module", model).training  # of the model itself, not of what spreads it over processes
+    width, shared, past = rows.response_ids.shape[1], 0 if training else rows.shared, None
     if shared:  # the beginning of all prompts, in one row; every row goes on from there
         first = rows.prompt_ids.shape[1] - int(rows.prompt_len[0])
         past = model(input_ids=rows.prompt_ids[:1, first : first + shared], use_cache=True, logits_to_keep=1).cache

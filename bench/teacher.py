@@ -21,7 +21,7 @@ from bench.measure import spread
 from policy import Rows, add_lora, choose_model, load_policy, pad_left, score
 from teacher import SkillProvider, skill_folder
 
-SMALL = {"groups": 2, "group_size": 4, "max_turns": 3, "max_response": 24, "lora": 32, "mini_rows": 0, "kl": 0.0}
+SMALL = {"groups": 1, "group_size": 4, "max_turns": 2, "max_response": 24, "lora": 32, "mini_rows": 0, "kl": 0.0}
 
 
 def make_loop(model: str, **changes) -> Loop:
@@ -49,15 +49,15 @@ def floor(loop: Loop, batch) -> float:
     return time.process_time() - start
 
 
-def measure(loop: Loop, rounds: int) -> tuple[dict[str, list[float]], str]:
-    """CPU seconds of every phase, of the whole step and of the floor, a list of rounds each (the first round does not
-    count), and the batch's size in words."""
+def measure(loop: Loop, rounds: int, warm: int = 1) -> tuple[dict[str, list[float]], str]:
+    """CPU seconds of every phase, of the whole step and of the floor, a list of rounds each (the `warm` ones before do
+    not count), and the batch's size in words."""
     seconds: dict[str, list[float]] = {}
-    for round in range(1 + rounds):
+    for round in range(warm + rounds):
         loop.number = 0  # the same episodes again
         phases, batch = loop.step()
         phases = phases | {"step": sum(phases.values()), "floor": floor(loop, batch)}
-        for name, value in phases.items() if round else ():
+        for name, value in phases.items() if round >= warm else ():
             seconds.setdefault(name, []).append(value)
     told = sum(map(len, loop.teacher.prompts(batch))) / len(batch.steps)
     prompt, response = (lengths.float().mean() for lengths in (batch.rows.prompt_len, batch.rows.response_len))
@@ -80,8 +80,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=("tiny", "smollm2"), default="tiny")
     parser.add_argument("--rounds", type=int, default=5, help="steps that count")
+    parser.add_argument("--warm", type=int, default=1, help="steps before, that do not count")
     args = parser.parse_args()
-    seconds, size = measure(make_loop(args.model), args.rounds)
+    seconds, size = measure(make_loop(args.model), args.rounds, args.warm)
     print(f"{args.model}: {size}")
     print("CPU-s: " + ", ".join(f"{name} {median(values):.2f}" for name, values in seconds.items()))
     for name, values in ratios(seconds).items():
