@@ -107,6 +107,8 @@ def draw(rows: list[dict], file: Path) -> None:
     middle.legend(frameon=False)
     right.loglog([r["parameters"] for r in by["model"]], [1e3 * r["cpu"] / r["tokens"] for r in by["model"]], "o-")
     right.set(xlabel="parameters", ylabel="CPU-ms a token")
+    right.xaxis.set_minor_formatter("")
+    right.yaxis.set_minor_formatter("{x:.1f}")
     for axis in (left, middle, right):
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=130)
