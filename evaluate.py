@@ -66,6 +66,8 @@ def result_row(trajectories: list[Trajectory], split: str, temperature: float, s
         "types": [task.type for task in tasks],
         "outcomes": "".join("01"[win] for win in won),
     }
+    if errors := sum(trajectory.failed for trajectory in trajectories):
+        row["errors"] = errors  # episodes that their environment ended; they count as lost
     if any(score not in (0.0, 1.0) for score in scores):
         row["scores"] = [round(score, 4) for score in scores]
     if all(hasattr(task.payload, "source") for task in tasks):
@@ -93,6 +95,8 @@ def table(row: dict) -> str:
     for kind, outcome in zip(row["types"], row["outcomes"], strict=True):
         by_type[kind].append(outcome == "1")
     lines = [f"{kind:32s} {percent(sum(wins), len(wins))}" for kind, wins in sorted(by_type.items())]
+    if "errors" in row:
+        lines.append(f"{row['errors']} episodes were ended by their environment and count as lost")
     total = percent(row["outcomes"].count("1"), row["n"])
     return "\n".join(
         [
@@ -126,12 +130,13 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, nargs="+", default=[0.4, 1.0])
     parser.add_argument("--max_turns", type=int, help="model calls an episode (default: the environment's)")
     parser.add_argument("--max_response", type=int, default=512, help="tokens")
+    parser.add_argument("--no_thinking", action="store_true", help="as train.py --no_thinking (Qwen3; the paper)")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     use_threads(0, 1)
     name, reason = choose_model(args.model, args.env, args.device != "cpu")
     print(f"model {name} ({reason})")
-    policy = load_policy(name, device=args.device)
+    policy = load_policy(name, thinking=not args.no_thinking, device=args.device)
     domain = envs.load(
         args.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(args.env_args)
     )
@@ -146,5 +151,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         sys.exit(f"{type(error).__name__}: {error}")

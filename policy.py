@@ -10,17 +10,22 @@ losses (grpo.py). Shapes: B rows (one row is one agent turn), P prompt tokens (l
 
 import contextlib
 import copy
+import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 HERE = Path(__file__).parent
 DEFAULT_CUDA_MODEL = "Qwen/Qwen2.5-3B-Instruct"
+LOGITS = 2**24  # numbers in a float32 tensor of vocabulary size, at most (a row is never split): 64 MiB
 
 
 @dataclass
@@ -31,6 +36,8 @@ class Policy:
     tokenizer: PreTrainedTokenizerBase
     lean: bool
     thinking: bool = True  # False: the chat template closes the think block in the prompt (Qwen3)
+    new_adapter: bool = False  # the adapter is untrained: switched off, or on, it is the initial policy
+    engine: Callable | None = None  # samples in place of rollout.generate, under the same signature (vllm_engine.py)
 
     @property
     def end_ids(self) -> list[int]:
@@ -69,10 +76,15 @@ class Policy:
     def neutral(self, text: str) -> str:
         """`text` with a space set into every control token of this tokenizer, and lone surrogates replaced."""
         text = text.encode("utf-8", "replace").decode("utf-8")
-        control = [token for token in self.tokenizer.all_special_tokens if len(token) > 1]
-        while found := next((token for token in control if token in text), None):
+        while found := next((token for token in self.control if token in text), None):
             text = text.replace(found, f"{found[0]} {found[1:]}")
         return text
+
+    @cached_property
+    def control(self) -> list[str]:
+        """The tokenizer's control tokens: those that it names, and those that it marks as special without a name."""
+        marked = [token.content for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+        return sorted({token for token in [*self.tokenizer.all_special_tokens, *marked] if len(token) > 1})
 
 
 def choose_model(name: str | None, env: str, cuda: bool) -> tuple[str, str]:
@@ -83,40 +95,69 @@ def choose_model(name: str | None, env: str, cuda: bool) -> tuple[str, str]:
     return (str(HERE / "models" / f"tiny-{env}"), reason) if name == "tiny" else (name, reason)
 
 
+def is_lean(name: str) -> bool:
+    """Whether `name` is the folder of a small policy."""
+    config = Path(name) / "config.json"
+    return config.is_file() and json.loads(config.read_text()).get("lean_prompts", False)
+
+
 def load_policy(name: str, dtype: str = "float32", thinking: bool = True, device: str = "cpu") -> Policy:
-    """Loads a hub id or a local folder (safetensors, or one GGUF file).
+    """Loads a hub id or a local folder: safetensors, one GGUF file, or an adapter that names its base.
 
     Raises FileNotFoundError where `name` looks like a path and is none, ValueError where tokenizer or chat
     template are missing.
     """
     folder = Path(name)
+    gguf = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
     looks_local = name.startswith((".", "/", "~")) or folder.exists() or name.count("/") > 1
     if looks_local and not folder.is_dir():
         raise FileNotFoundError(f"--model {name}: no such folder (make a small policy: `python warmstart.py`)")
+    if (folder / "adapter_config.json").is_file():
+        return _with_adapter(folder, dtype, thinking, device)
+    name = str(folder.resolve()) if folder.is_dir() else name  # an adapter's file names its base for good
+    if folder.is_dir() and not gguf and not list(folder.glob("tokenizer*")):
+        raise ValueError(f"--model {name}: the folder holds no tokenizer (tokenizer.json is missing)")
     options = {"dtype": getattr(torch, dtype)}
-    gguf = sorted(folder.glob("*.gguf")) if folder.is_dir() else []
     if gguf:
         from transformers import GgufConfig
 
         options |= {"gguf_file": gguf[0].name, "quantization_config": GgufConfig(dequantize=True)}
-    elif folder.is_dir() and not list(folder.glob("tokenizer*")):
-        raise ValueError(f"--model {name}: the folder holds no tokenizer (tokenizer.json is missing)")
-    tokenizer = AutoTokenizer.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+    else:
+        options["use_safetensors"] = True  # a pickle beside them is never opened
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **({"gguf_file": gguf[0].name} if gguf else {}))
+        model = AutoModelForCausalLM.from_pretrained(name, **options)
+    except Exception as error:  # tokenizers and safetensors raise kinds of their own on a damaged file
+        raise ValueError(f"--model {name}: cannot be loaded ({type(error).__name__}: {str(error)[:500]})") from error
     if tokenizer.chat_template is None:
         raise ValueError(f"--model {name}: its tokenizer has no chat template; use an instruct model")
-    model = AutoModelForCausalLM.from_pretrained(name, **options).to(device)
-    model.eval()
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token  # any id does: masks come from lengths
+    model.to(device).eval()
     return Policy(model, tokenizer, getattr(model.config, "lean_prompts", False), thinking)
 
 
-def add_lora(policy: Policy, rank: int) -> None:
-    """Wraps the model in LoRA of the given rank on every linear layer; dropout 0, so that scoring is exact."""
+def _with_adapter(folder: Path, dtype: str, thinking: bool, device: str) -> Policy:
+    """A saved adapter, to be trained on, upon the base that its adapter_config.json names."""
+    from peft import PeftModel
+
+    base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+    policy = load_policy(base, dtype, thinking, device)
+    policy.model = PeftModel.from_pretrained(policy.model, folder, is_trainable=True).eval()
+    return policy
+
+
+def add_lora(policy: Policy, rank: int, seed: int = 0) -> None:
+    """Wraps the model in LoRA of the given rank on every linear layer; dropout 0, so that scoring is exact. Its first
+    weights are drawn by `seed`."""
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
         r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    policy.model = get_peft_model(policy.model, config)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        policy.model, policy.new_adapter = get_peft_model(policy.model, config).eval(), True
 
 
 @contextlib.contextmanager
@@ -127,6 +168,20 @@ def reference(model: torch.nn.Module, frozen: torch.nn.Module | None):
     else:
         with model.disable_adapter():
             yield model
+
+
+@contextlib.contextmanager
+def layers_recomputed(model: torch.nn.Module):
+    """Within it, layers whose gradient checkpointing is on keep no activations and compute them again in the backward
+    pass. That works in training mode alone, so these layers get its flag, and nothing else: dropout stays off."""
+    layers = [layer for layer in model.modules() if getattr(layer, "gradient_checkpointing", False)]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
 
 
 def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
@@ -191,10 +246,10 @@ def token_logp(model: torch.nn.Module, rows: Rows, temperature: float) -> tuple[
     """Log-prob and entropy of every response token, both [B, T] in nats, 0 outside the mask.
 
     log pi(y_j | prompt, y_<j) at logits / temperature: the logits at position k speak of token k + 1, so the
-    last T + 1 positions are kept and the last of them dropped. Vocabulary-sized tensors exist for these alone.
+    last T + 1 positions are kept and the last of them dropped. Vocabulary-sized tensors exist for these alone, in
+    float32 for a few rows at a time: `_pick` is computed again in the backward pass (bench/logp_memory.py).
     """
-    training = getattr(model, "module", model).training  # of the model itself, not of what spreads it over processes
-    width, shared, past = rows.response_ids.shape[1], 0 if training else rows.shared, None
+    width, shared, past = rows.response_ids.shape[1], rows.shared, None
     if shared:  # the beginning of all prompts, in one row; every row goes on from there
         first = rows.prompt_ids.shape[1] - int(rows.prompt_len[0])
         past = model(input_ids=rows.prompt_ids[:1, first : first + shared], use_cache=True, logits_to_keep=1).cache
@@ -209,10 +264,21 @@ def token_logp(model: torch.nn.Module, rows: Rows, temperature: float) -> tuple[
         input_ids=ids, attention_mask=attention, position_ids=position, cache=past, use_cache=shared > 0,
         logits_to_keep=width + 1,
     )  # fmt: skip
-    logp = (out.logits[:, :-1].float() / temperature).log_softmax(-1)  # [B, T, vocabulary]
-    token = logp.gather(-1, rows.response_ids[..., None])[..., 0]
-    entropy = -(logp.exp() * logp).sum(-1)
-    return token.where(rows.mask, 0.0), entropy.where(rows.mask, 0.0)
+    logits = out.logits[:, :-1]  # [B, T, vocabulary]
+    count = max(1, LOGITS // (width * logits.shape[-1]))
+    if len(ids) <= count:
+        logp, entropy = _pick(logits, rows.response_ids, temperature)
+    else:
+        parts = zip(logits.split(count), rows.response_ids.split(count), strict=True)
+        picked = [checkpoint(_pick, *part, temperature, use_reentrant=False) for part in parts]
+        logp, entropy = (torch.cat(pieces) for pieces in zip(*picked, strict=True))
+    return logp.where(rows.mask, 0.0), entropy.where(rows.mask, 0.0)
+
+
+def _pick(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-prob of the ids [B, T] and entropy, both [B, T], from logits [B, T, vocabulary]."""
+    logp = (logits.float() / temperature).log_softmax(-1)
+    return logp.gather(-1, ids[..., None])[..., 0], -(logp.exp() * logp).sum(-1)
 
 
 def micro_batches(rows: Rows, tokens: int) -> list[Tensor]:
@@ -249,11 +315,19 @@ def _cost(part: Rows) -> int:
 
 
 @torch.no_grad()
-def score(model: torch.nn.Module, rows: Rows, temperature: float, tokens: int) -> Tensor:
-    """`token_logp` without gradient over all rows, micro-batch by micro-batch: [B, T] on the rows' device."""
+def score(
+    model: torch.nn.Module, rows: Rows, temperature: float, tokens: int, rounds: Callable[[int], int] | None = None
+) -> Tensor:
+    """`token_logp` without gradient over all rows, micro-batch by micro-batch: [B, T] on the CPU. Over sharded weights
+    all processes make as many forward passes as the busiest: `rounds` turns this one's count into that; row 0 fills up,
+    and no beginning is read apart.
+    """
     device = next(model.parameters()).device
     logp = torch.zeros(rows.response_ids.shape)
-    for index in micro_batches(rows, tokens):
+    rows = replace(rows, family=None) if rounds else rows
+    batches = micro_batches(rows, tokens)
+    spare = rounds(len(batches)) - len(batches) if rounds else 0
+    for index in [torch.arange(1)] * spare + batches:
         part = rows.take(index)
         logp[index, : part.response_ids.shape[1]] = token_logp(model, part.to(device), temperature)[0].cpu()
     return logp

@@ -4,11 +4,15 @@
 
 One row is one agent turn: a prompt made from a short window of history, and the response that was sampled. Ids
 sampled are ids trained on; nothing is decoded and tokenized again. Every episode draws from its own stream, derived
-from (seed, step, task, episode), so that neither the batch nor the number of processes decides what is sampled.
+from (seed, step, task, episode), so that neither the batch nor the number of processes decides what is sampled. A game
+that raises or hangs ends its own episode alone, without reward, and says why; its group stays whole.
 Left out: skills. A rollout cannot see one; Skill-GRPO hands in its own `encode`.
 """
 
+import contextlib
 import hashlib
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +23,8 @@ from transformers import LogitsProcessor, StaticCache
 
 from envs.base import Domain, Task, View
 from policy import Policy, Rows, pad_left, pad_right
+
+ENV_SECONDS = 60.0  # the most that one turn of a game may take; those here need milliseconds
 
 
 @dataclass
@@ -49,6 +55,11 @@ class Trajectory:
     score: float = 0.0
     ended: str = "turns"
 
+    @property
+    def failed(self) -> bool:
+        """Whether the environment, not the policy, ended it."""
+        return self.ended.startswith("error")
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -63,6 +74,7 @@ class Batch:
     turn: Tensor  # [B] from 0
     steps: list[Step]
     tasks: list[Task]  # of each row
+    training_step: int = 0
 
 
 class Episode:
@@ -86,15 +98,45 @@ class Episode:
         if terminated:
             self.ended = "won" if self.info["won"] else "done"
 
+    def fail(self, error: Exception) -> None:
+        """Ends the episode where its environment broke: no reward, and no penalty, as no response is at fault."""
+        self.over, self.reward, self.ended = True, 0.0, f"error: {type(error).__name__}: {error}"[:300]
+        self.info = self.info | {"action": "", "valid": True, "won": False, "score": 0.0}
+
 
 def step_all(domain: Domain, episodes: list[Episode], responses: list[str]) -> None:
-    """One turn of every episode; in one call where the domain can (search: one batch of queries)."""
+    """One turn of every episode; in one call where the domain can (search: one batch of queries; there it is a shared
+    service that fails, and the run stops). Elsewhere an episode whose game raises or hangs ends, the others go on."""
     if hasattr(domain, "step_many"):
         results = domain.step_many([episode.env for episode in episodes], responses)
-    else:
-        results = [episode.env.step(text) for episode, text in zip(episodes, responses, strict=True)]
-    for episode, result in zip(episodes, results, strict=True):
-        episode.advance(result)
+        for episode, result in zip(episodes, results, strict=True):
+            episode.advance(result)
+        return
+    for episode, response in zip(episodes, responses, strict=True):
+        try:
+            with within(ENV_SECONDS):
+                episode.advance(episode.env.step(response))
+        except Exception as error:  # a game may be anyone's code: whatever it raises is the reason
+            episode.fail(error)
+
+
+@contextlib.contextmanager
+def within(seconds: float):
+    """Raises TimeoutError inside the block after that much wall time. An alarm signal, so in the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number, frame):
+        raise TimeoutError(f"no answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def stream(seed: int, step: int, task: Task, episode: int) -> np.random.Generator:
@@ -135,7 +177,9 @@ def generate(
 ) -> list[tuple[list[int], list[float]]]:
     """One response to each prompt: its ids, end token included, and their log-probs.
 
-    `draws` [rows, tokens] holds the uniform numbers and so the most tokens a response may have.
+    This call is the interface of a rollout engine: another one can stand in `policy.engine` (vllm_engine.py).
+    `draws` [rows, tokens] holds the uniform numbers and so the most tokens a response may have. Raises
+    FloatingPointError where a log-prob is not finite: nothing sensible can be sampled.
     """
     device = next(policy.model.parameters()).device
     ids, lengths = pad_left(prompts, policy.tokenizer.pad_token_id)
@@ -143,9 +187,11 @@ def generate(
     sampler = InverseCdf(torch.from_numpy(draws), temperature)
     sample = _loop if policy.lean else _hf_generate
     out = sample(policy, ids.to(device), attention.to(device), sampler).tolist()
-    logp, ends = torch.stack(sampler.logp, 1).tolist(), set(policy.end_ids)
+    logp, ends = torch.stack(sampler.logp, 1), set(policy.end_ids)
+    if not logp.isfinite().all():
+        raise FloatingPointError("the policy gives log-probs that are not finite: its weights are damaged")
     responses = []
-    for row_ids, row_logp in zip(out, logp, strict=True):
+    for row_ids, row_logp in zip(out, logp.tolist(), strict=True):
         length = next((j + 1 for j, token in enumerate(row_ids) if token in ends), len(row_ids))
         responses.append((row_ids[:length], row_logp[:length]))
     return responses
@@ -160,14 +206,15 @@ def _hf_generate(policy: Policy, ids: Tensor, attention: Tensor, sampler: Invers
         do_sample=False,
         eos_token_id=policy.end_ids,
         pad_token_id=policy.tokenizer.pad_token_id,
+        synced_gpus=False,  # no process waits for another one in here
     )
     return out[:, ids.shape[1] :]
 
 
 def _loop(policy: Policy, ids: Tensor, attention: Tensor, sampler: InverseCdf) -> Tensor:
     """What `generate` does, without its bookkeeping: for a small model that costs more than the model (LOG.md)."""
-    ends, most = torch.tensor(policy.end_ids), sampler.draws.shape[1]
-    done = torch.zeros(len(ids), dtype=torch.bool)
+    ends, most = torch.tensor(policy.end_ids, device=ids.device), sampler.draws.shape[1]
+    done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     logits, cache = _read(policy.model, ids, attention, ids.shape[1] + most)
     position, tokens = attention.sum(1, keepdim=True), []
     while True:
@@ -226,7 +273,7 @@ def rollout(
                 f"--max_response {max_tokens} exceed the model's context of {limit}"
             )
         draws = np.stack([starts[i][2].random(max_tokens) for i in active])
-        sampled = generate(policy, ids, draws, temperature)
+        sampled = (policy.engine or generate)(policy, ids, draws, temperature)
         texts = [policy.decode(response_ids) for response_ids, _ in sampled]
         for i, prompt, prompt_ids, (response_ids, logp), text in zip(active, prompts, ids, sampled, texts, strict=True):
             info = episodes[i].info
@@ -244,15 +291,15 @@ def rollout(
     return trajectories
 
 
-def play(domain: Domain, tasks: list[Task], kind: str, seed: int) -> list[Trajectory]:
-    """One episode a task with the scripted player `kind`; its steps hold texts, no ids."""
+def play(domain: Domain, tasks: list[Task], kind: str, seed: int, lean: bool = True) -> list[Trajectory]:
+    """One episode a task with the scripted player `kind`; its steps hold texts, no ids. `lean`: which prompts."""
     trajectories = []
     for group, task in enumerate(tasks):
         episode, trajectory = Episode(domain, task), Trajectory(task, group)
         player = domain.player(kind, stream(seed, 0, task, 0))
         while not episode.over:
             view, anchor = episode.view(), episode.info["anchor"]
-            response, prompt = player(view, episode.env), domain.prompt(view, True)
+            response, prompt = player(view, episode.env), domain.prompt(view, lean)
             step = Step(prompt, [], [], [], response, view.observation, view.admissible, anchor)
             trajectory.steps.append(step)
             step_all(domain, [episode], [response])
@@ -263,7 +310,7 @@ def play(domain: Domain, tasks: list[Task], kind: str, seed: int) -> list[Trajec
     return trajectories
 
 
-def collate(trajectories: list[Trajectory], pad: int) -> Batch:
+def collate(trajectories: list[Trajectory], pad: int, training_step: int = 0) -> Batch:
     """All turns of the trajectories as one `Batch`, in order. Raises ValueError where there is none."""
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     if not steps:
@@ -281,4 +328,5 @@ def collate(trajectories: list[Trajectory], pad: int) -> Batch:
         turn=torch.cat([torch.arange(n) for n in lengths.tolist()]),
         steps=steps,
         tasks=[trajectory.task for trajectory in trajectories for _ in trajectory.steps],
+        training_step=training_step,
     )

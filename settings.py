@@ -8,9 +8,13 @@ the model: `resolve` fills them from LAPTOP (the small policies that ship), PAPE
 model without CUDA: a few short episodes that show whether everything works).
 """
 
+import math
 import sys
 from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
 from itertools import pairwise
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -48,12 +52,14 @@ class Settings:
     results: str = _("results", "folder of all runs")
     resume: bool = _(False, "go on from the run's newest whole checkpoint")
     overwrite: bool = _(False, "delete a run of that name first")
+    dry_run: bool = _(False, "print settings, rows, tokens and memory (an estimate), and stop; no weights are loaded")
     seed: int = _(0, "every random stream derives from it")
     steps: int | None = _(None, "training steps (paper 150); 0 only evaluates")
     threads: int = _(0, "CPU threads of each process; 0: the cores shared out")
     tracker: str | None = _(None, "also report to an accelerate tracker such as tensorboard or wandb")
     save_every: int = _(50, "steps between checkpoints; one is always written at the end")
-    keep: int = _(2, "checkpoints kept")
+    keep: int = _(2, "checkpoints kept, at least 1")
+    silence: float = _(1800.0, "seconds without a finished phase until the stacks of all threads are printed; 0: never")
     # data
     fraction: float = _(1.0, "share of the training tasks, seeded and stratified by type")
     max_turns: int | None = _(None, "model calls an episode (paper: ALFWorld 50, WebShop 15, search 4)")
@@ -61,6 +67,8 @@ class Settings:
     group_size: int | None = _(None, "episodes of each task, at least 2 (paper 8)")
     temperature: float = _(1.0, "of sampling in training")
     max_response: int | None = _(None, "tokens a response (paper 512)")
+    engine: str = _("hf", "what samples: hf (transformers' generate) or vllm (requirements-vllm.txt)")
+    vllm_memory: float = _(0.3, "share of the GPU's memory for vLLM, beside training")
     # evaluation
     eval_every: int | None = _(None, "steps between evaluations (paper 5)")
     eval_split: str = _("unseen", "panel: unseen, seen or train")
@@ -80,6 +88,9 @@ class Settings:
     entropy: float = _(0.001, "coefficient of the entropy bonus")
     policy_coef: float | None = _(None, "coefficient of the policy loss; 0 for opsd, else 1")
     max_grad_norm: float = _(1.0, "gradient clipping")
+    skip_nonfinite: bool = _(
+        False, "leave out and count micro-batches whose loss is not finite, unless most are; default: stop at the first"
+    )
     lora: int | None = _(None, "LoRA rank, 0: full fine-tuning; default 32, for the small policies 0")
     dtype: str | None = _(None, "float32 or bfloat16; default bfloat16 on CUDA")
     thinking: bool = _(True, "chat template's thinking mode, where it has one (Qwen3; the paper: off)")
@@ -152,35 +163,47 @@ CHOICES = {
     "placement": PLACEMENTS,
     "score": ("teacher_logprob", "gap", "noise"), "credit": ("base", "shaped"), "zero_variance": ("skip", "apply"),
     "group_unit": ("row", "episode"), "alpha_norm": ("batch", "group_z"), "tva_split": ("soft", "median"),
+    "engine": ("hf", "vllm"),
     "preset": (None, *PRESETS), "eval_split": ("unseen", "seen", "train"), "dtype": (None, "float32", "bfloat16"),
 }  # fmt: skip
+
+
+AT_LEAST_ONE = ("groups", "save_every", "keep", "eval_every", "max_turns", "max_response", "micro_tokens")
 
 
 def parse(args: list[str] | None = None) -> Settings:
     """Settings from the command line, or from one YAML or JSON file. Abbreviations are off: a typing error stops."""
     args = sys.argv[1:] if args is None else args
     parser = HfArgumentParser(Settings, allow_abbrev=False)
-    if len(args) == 1 and args[0].endswith((".yaml", ".yml")):
-        (settings,) = parser.parse_yaml_file(args[0])
-    elif len(args) == 1 and args[0].endswith(".json"):
-        (settings,) = parser.parse_json_file(args[0])
-    else:
-        preset = next((value for flag, value in pairwise(args) if flag == "--preset"), None)
-        parser.set_defaults(**PRESETS.get(preset, {}))
-        (settings,) = parser.parse_args_into_dataclasses(args)
+    if len(args) == 1 and args[0].endswith((".yaml", ".yml", ".json")):
+        read = parser.parse_json_file if args[0].endswith(".json") else parser.parse_yaml_file
+        try:
+            (settings,) = read(args[0])
+            check(settings)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of YAML, JSON, the encoding or a setting: the file is what must be mended
+            raise ValueError(f"{args[0]}: {str(error)[:500]}") from error
+        return settings
+    preset = next((value for flag, value in pairwise(args) if flag == "--preset"), None)
+    parser.set_defaults(**PRESETS.get(preset, {}))
+    (settings,) = parser.parse_args_into_dataclasses(args)
     check(settings)
     return settings
 
 
 def check(s: Settings) -> None:
     """Raises ValueError, naming the flag, for a setting or a combination that makes no sense."""
+    for name, wanted in get_type_hints(Settings).items():
+        _check_type(name, getattr(s, name), wanted)
     for name, choices in CHOICES.items():
         if getattr(s, name) not in choices:
             raise ValueError(f"--{name} {getattr(s, name)}: unknown, choose one of {', '.join(map(str, choices))}")
     if s.group_size is not None and s.group_size < 2:
         raise ValueError(f"--group_size {s.group_size}: a group compares episodes, give at least 2")
-    if s.groups is not None and s.groups < 1:
-        raise ValueError(f"--groups {s.groups}: give at least 1")
+    for name in AT_LEAST_ONE:
+        if getattr(s, name) is not None and getattr(s, name) < 1:
+            raise ValueError(f"--{name} {getattr(s, name)}: give at least 1")
     if s.method in EVALUATION_ONLY and s.steps:
         raise ValueError(f"--method {s.method} only evaluates: --steps {s.steps} makes no sense")
     if s.steps is not None and s.steps < 0:
@@ -200,8 +223,22 @@ def check(s: Settings) -> None:
         raise ValueError("--level L1 compares with the reference policy, which --kl 0 leaves out")
     if s.skills == "bank" and (s.skill != "task" or s.skill_noise > 0):
         raise ValueError("--skill and --skill_noise change the task-indexed text; --skills bank searches instead")
+    if s.engine == "vllm" and find_spec("vllm") is None:
+        raise ValueError("--engine vllm: the package is missing; pip install -r requirements-vllm.txt, or --engine hf")
     if s.resume and s.run is None:
         raise ValueError("--resume: name the run with --run")
+
+
+def _check_type(name: str, value, wanted) -> None:
+    """Files can hold any type: `seed: two`, or `lr: 1e-6`, which YAML takes for a text."""
+    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (get_origin(wanted) or wanted,)
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
+        names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
+        raise ValueError(f"--{name} {value!r:.80}: give {names}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"--{name} {value}: give a finite number")
+    for item in value if isinstance(value, list) else ():
+        _check_type(name, item, get_args(wanted)[0])
 
 
 def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:

@@ -10,6 +10,7 @@ Left out: what is done with the log-probs (shaping.py, tva.py).
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,10 +48,10 @@ class SkillProvider:
         self.folder, self.kind, self.noise, self.seed = Path(folder), kind, noise, seed
         mapping_file = self.folder / "skill_mapping.json"
         try:
-            mapping = json.loads(self._read(mapping_file))
-            files, self.task_to_skill = dict(mapping["skill_files"]), dict(mapping["task_to_skill"])
-            self.topics = dict(mapping.get("topics", {}))
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            mapping = json.loads(self._read(mapping_file), object_pairs_hook=_once)
+            parts = mapping["skill_files"], mapping["task_to_skill"], mapping.get("topics", {})
+            files, self.task_to_skill, self.topics = map(_texts, parts)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{mapping_file}: not a skill mapping ({error!r}); see SkillProvider in teacher.py"
             ) from error
@@ -65,9 +66,12 @@ class SkillProvider:
         if not file.is_file():
             raise FileNotFoundError(f"{file}: skill file missing")
         try:
-            return file.read_text(encoding="utf-8").strip()
+            text = file.read_text(encoding="utf-8").strip()
         except UnicodeDecodeError as error:
             raise ValueError(f"{file}: not UTF-8 text ({error})") from error
+        if not text:
+            raise ValueError(f"{file}: empty; write the text or take the file out")
+        return text
 
     def text(self, task: Task) -> str:
         """The privileged text of a task."""
@@ -95,6 +99,19 @@ class SkillProvider:
         """First 16 hex digits of the sha256 over all texts, for config.json."""
         everything = json.dumps([self.kind, self.general, self.texts, self.task_to_skill, self.topics], sort_keys=True)
         return hashlib.sha256(everything.encode()).hexdigest()[:16]
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    """A JSON object. Raises ValueError on a name that stands in it twice."""
+    if repeated := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{repeated[0][:80]!r} stands twice")
+    return dict(pairs)
+
+
+def _texts(part: object) -> dict[str, str]:
+    if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+        raise TypeError("every part must be an object of names and texts")
+    return part
 
 
 def _next(name: str, names: list[str]) -> str:

@@ -10,20 +10,20 @@ config.json, log.jsonl (a line a step, verl's metric names), timing.jsonl, eval.
 
 import os
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from accelerate import Accelerator, PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from torch import Tensor
 from tqdm import tqdm
 
 import checkpoint
-import envs
+import plan
+import processes
 from bank import SkillBank
 from envs.base import Domain, Task, panel_hash, stratified
 from evaluate import evaluate, panel, percent, result_row, scripted_rates, table
@@ -31,23 +31,21 @@ from gigpo import anchor_groups, step_advantage, step_returns
 from grpo import group_advantage, group_stats, row_score
 from policy import (
     Policy,
-    add_lora,
-    choose_model,
     frozen_copy,
-    load_policy,
     reference,
     score,
-    use_threads,
 )
 from probe import Probe
-from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows
+from record import Clock, Run, Stop, episode_metrics, episode_row, eval_metrics, token_rows, watch
 from rlsd import mixing, scaled_advantage
 from rollout import Batch, Trajectory, collate, rollout, stream
-from settings import NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse, resolve
+from settings import NEEDS_TEACHER, SKILL_IN_PROMPT, Settings, parse
 from shaping import clip_term, in_window, standardise, summed, token_term
+from start import newest_checkpoint, open_run, start
 from teacher import SkillProvider, Teacher, skill_folder, with_skill
 from tva import Pool, alignment, association, confidence, token_trust, trust
-from update import update
+from update import refuse, update
+from vllm_engine import Vllm
 
 # ---------------------------------------------------------------------------------------------- the method
 
@@ -213,14 +211,21 @@ def draw_tasks(tasks: list[Task], s: Settings, step: int) -> list[Task]:
 
 def play_step(accelerator: Accelerator, policy: Policy, domain: Domain, tasks: list[Task], s: Settings, step: int,
               encode) -> list[Trajectory]:  # fmt: skip
-    """This process's share of a step's episodes: whole groups, dealt out in turn. No collective call in here."""
+    """This process's share of a step's episodes: whole groups, dealt out in turn. No collective call in here. What an
+    environment ended is told; raises RuntimeError where none of them works."""
     starts = [
         (group, task, stream(s.seed, step, task, group * s.group_size + k))
         for group, task in enumerate(tasks)
         if group % accelerator.num_processes == accelerator.process_index
         for k in range(s.group_size)
     ]
-    return rollout(policy, domain, starts, s.temperature, s.max_response, encode)
+    trajectories = rollout(policy, domain, starts, s.temperature, s.max_response, encode)
+    failed = [trajectory for trajectory in trajectories if trajectory.failed]
+    for trajectory in failed:
+        print(f"step {step}, task {trajectory.task.id}: {trajectory.ended}", file=sys.stderr)
+    if failed and len(failed) == len(trajectories):
+        raise RuntimeError(f"step {step}: no environment works, the first: {failed[0].ended}")
+    return trajectories
 
 
 def gather_world(batch: Batch, logps: dict[str, Tensor | None]) -> tuple[World, slice]:
@@ -247,44 +252,6 @@ def gather_world(batch: Batch, logps: dict[str, Tensor | None]) -> tuple[World, 
 
 
 # -------------------------------------------------------------------------------------------------- the run
-
-
-def start(s: Settings) -> tuple[Accelerator, Settings, Domain, Policy]:
-    """The accelerator, the resolved settings, the environment and the policy, with a first line that says why."""
-    cuda = torch.cuda.is_available()
-    accelerator = Accelerator(cpu=not cuda, log_with=s.tracker)
-    asked = int(os.environ.get("WORLD_SIZE", "1"))
-    if accelerator.num_processes != asked:
-        raise RuntimeError(
-            f"{asked} processes were started but {accelerator.num_processes} are connected; on a CPU use "
-            f"ACCELERATE_USE_CPU=true torchrun --nproc_per_node {asked} train.py ..."
-        )
-    use_threads(s.threads, accelerator.num_processes)
-    name, reason = choose_model(s.model, s.env, cuda)
-    policy = load_policy(name, s.dtype or ("bfloat16" if cuda else "float32"), s.thinking, accelerator.device)
-    domain = envs.load(
-        s.env, lean=policy.lean, think_in_prompt=policy.think_in_prompt, **envs.read_args(s.env_args)
-    )
-    s = resolve(s, policy.lean, cuda, domain)
-    domain.max_turns = s.max_turns
-    if s.lora and not hasattr(policy.model, "peft_config"):
-        add_lora(policy, s.lora)
-    if s.gradient_checkpointing:
-        policy.model.gradient_checkpointing_enable()
-    method = f"{s.method} on {s.backbone}{' with TVA' if s.tva else ''}"
-    accelerator.print(f"model: {name} ({reason}); games: {domain.source}; method: {method}")
-    return accelerator, replace(s, model=name), domain, policy
-
-
-def open_run(accelerator: Accelerator, s: Settings) -> tuple[Run, Settings]:
-    """The folder of the run, made or reopened by the first process, and the settings with its name in them."""
-    method = f"{s.env}-{s.method}{'-tva' if s.tva else ''}-{s.backbone}-s{s.seed}"
-    name = s.run or f"runs/{method}-{time.strftime('%m%d-%H%M%S')}"
-    s = replace(s, run=broadcast_object_list([name])[0])
-    if accelerator.is_main_process:
-        checkpoint.run_folder(Path(s.results), s.run, s.resume, s.overwrite)
-    accelerator.wait_for_everyone()
-    return Run(Path(s.results) / s.run, accelerator.is_main_process), s
 
 
 @dataclass(frozen=True)
@@ -337,12 +304,15 @@ def asks_teacher(s: Settings, step: int) -> bool:
     return s.method in NEEDS_TEACHER
 
 
-def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: Settings, clock: Clock) -> dict:
+def log_probs(accelerator: Accelerator, policy: Policy, trained, batch: Batch, teacher: Teacher | None, frozen,
+              s: Settings, clock: Clock) -> dict:  # fmt: skip
     """The log-probs that are read in this step; no other pass is paid for. With one optimizer step a batch the ratio is
-    one, and `update` takes old_logp from its own forward pass."""
+    one, and `update` takes old_logp from its own forward pass; else they are those of the `trained` model's arithmetic.
+    """
     logps = {"old_logp": None, "ref_logp": None, "teacher_logp": None}
     if s.mini_rows or s.score == "gap" or s.method == "rlsd":
-        logps["old_logp"] = score(policy.model, batch.rows, s.temperature, s.micro_tokens)
+        rounds = partial(processes.busiest, accelerator) if processes.sharded(accelerator) else None
+        logps["old_logp"] = score(trained, batch.rows, s.temperature, s.micro_tokens, rounds)
         clock.lap("old")
     if s.kl > 0:
         with reference(policy.model, frozen) as initial:
@@ -351,11 +321,17 @@ def log_probs(policy: Policy, batch: Batch, teacher: Teacher | None, frozen, s: 
     if teacher:
         logps["teacher_logp"] = teacher.logp(batch, policy.model, s.temperature, s.micro_tokens)
         clock.lap("teacher")
+    for name, value in {"sampler_logp": batch.sampler_logp, **logps}.items():
+        if value is not None and not (finite := value.isfinite()).all():
+            refuse(name, value[~finite][0], (~finite.all(1)).nonzero()[:, 0], batch)
     return logps
 
 
 def train(s: Settings) -> None:
-    """A whole run, from its settings to its last checkpoint."""
+    """A whole run, from its settings to its last checkpoint; with --dry_run, what it would need."""
+    if s.dry_run:
+        print(plan.report(s))
+        return
     accelerator, s, domain, policy = start(s)
     run, s = open_run(accelerator, s)
     with run:
@@ -385,6 +361,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
     if s.method in SKILL_IN_PROMPT:
         encode = encodings["prompt"] = with_skill(policy, provider)
 
+    watch(s.silence)
     # before anything is learned or loaded: the episodes that stay the same
     probe = None
     if s.probe and accelerator.is_main_process:
@@ -393,26 +370,40 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         probe = Probe(policy, domain, watched, true_skills, s.temperature, s.max_response)
 
     # weights and optimizer, a resumed run's from its newest whole checkpoint
-    frozen = frozen_copy(policy.model) if s.kl > 0 and not s.lora else None
-    found, complaints = checkpoint.newest(run.folder) if s.resume else (None, [])
+    frozen = frozen_copy(policy.model) if s.kl > 0 and not policy.new_adapter else None
+    if frozen is not None and not s.lora:
+        frozen.to(getattr(torch, s.dtype))
+    ema = teacher.copy if teacher and s.teacher == "ema" else None
+    found, complaints = newest_checkpoint(run) if s.resume else (None, [])
     for complaint in complaints:
         say(complaint)
     if found:
         checkpoint.load_weights(found, policy.model)
-    optimizer = torch.optim.AdamW([p for p in policy.model.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    trained = processes.apart(accelerator, policy, s)
+    optimizer = torch.optim.AdamW([p for p in trained.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
     state = {"step": 0, "pool": {}}
     if found:
-        state = checkpoint.restore(found, policy.model, optimizer)
-        run.rewind(state["step"])
-        if s.teacher == "ema" and teacher:
-            checkpoint.load_weights(found / "ema", teacher.copy)
+        state = checkpoint.restore(found, trained, optimizer)
+        if ema is not None:
+            checkpoint.load_weights(found / "ema", ema)
         say(f"resumed from {found}")
+    elif s.resume:
+        say(f"{run.folder} holds no whole checkpoint: the run begins at step 0")
+    if run.main:
+        checkpoint.check_room(run.folder, policy.model, ema)
     pool = Pool(s.tva_pool, state["pool"])
-    model, optimizer = accelerator.prepare(policy.model, optimizer)
+    model, optimizer = processes.prepare(accelerator, trained, optimizer, s)
+    trained = accelerator.unwrap_model(model)
+    if s.engine == "vllm":
+        policy.engine = Vllm(policy, s.vllm_memory)
 
     held_out = Panel(eval_tasks, scripted_rates(domain, eval_tasks), encodings, probe)
     panels = {split: {"hash": panel_hash(tasks), "n": len(tasks)}
               for split, tasks in (("train", train_tasks), (s.eval_split, eval_tasks))}  # fmt: skip
+    if found:
+        for change in run.changes(s, panels):
+            say(change)
+    run.rewind(state["step"] if found else -1)
     if not found:
         skills = provider.fingerprint() if provider else None
         machine = {"processes": accelerator.num_processes, "threads": torch.get_num_threads()}
@@ -428,16 +419,20 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         run.append("log.jsonl", {"step": 0} | before)
     quiet = not (accelerator.is_main_process and sys.stderr.isatty())
     for step in (bar := tqdm(range(state["step"] + 1, s.steps + 1), desc="train", disable=quiet)):
-        clock = Clock()
+        clock = Clock(s.silence)
         tasks = draw_tasks(train_tasks, s, step)
         trajectories = play_step(accelerator, policy, domain, tasks, s, step, encode)
-        batch = collate(trajectories, policy.tokenizer.pad_token_id)
+        batch = collate(trajectories, policy.tokenizer.pad_token_id, step)
         clock.lap("rollout")
-        logps = log_probs(policy, batch, teacher if asks_teacher(s, step) else None, frozen, s, clock)
+        asked = teacher if asks_teacher(s, step) else None
+        logps = log_probs(accelerator, policy, trained, batch, asked, frozen, s, clock)
         world, mine = gather_world(batch, logps)
         made = credit(s, world, step, pool)
         clock.lap("credit")
         metrics = update(accelerator, model, optimizer, s, batch, logps, made.adv[mine])
+        processes.hand_over(trained, policy.model)
+        if policy.engine:
+            policy.engine.follow(policy)
         if teacher:
             teacher.follow(policy.model)
         clock.lap("update")
@@ -456,7 +451,7 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
                 run.append("episodes.jsonl", episode_row(trajectory, step, "fresh", policy, lines))
             clock.lap("eval")
         run.append("log.jsonl", {"step": step} | metrics)
-        run.append("timing.jsonl", {"step": step} | clock.seconds)
+        run.append("timing.jsonl", clock.row(step))
         if s.tracker:
             accelerator.log(metrics, step=step)
         told = f"success {100 * metrics['episode/success_rate']:5.1f}  turns {metrics['episode/length/mean']:.1f}"
@@ -465,9 +460,9 @@ def learn(accelerator: Accelerator, s: Settings, domain: Domain, policy: Policy,
         if quiet:
             say(f"step {step}/{s.steps}: {told}  {sum(clock.seconds.values()):.1f} s", flush=True)
         if (step % s.save_every == 0 or last) and accelerator.is_main_process:
-            ema = teacher.copy if teacher and s.teacher == "ema" else None
-            checkpoint.save(run.folder, step, policy, optimizer, {"pool": pool.values}, ema)
-            checkpoint.prune(run.folder, s.keep)
+            kept = processes.kept(accelerator, policy, trained, optimizer)
+            checkpoint.save(run.folder, step, *kept, {"pool": pool.values}, ema)
+            checkpoint.prune(run.folder, s.keep, step)
         if stop:
             say(f"stopped by signal {stop} after step {step}; go on with --run {s.run} --resume")
             sys.exit(128 + stop)
@@ -484,4 +479,5 @@ if __name__ == "__main__":
     try:
         train(parse())
     except (ValueError, OSError, RuntimeError, ArithmeticError) as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        rank = os.environ.get("RANK")  # of several processes: where one dies, the others lose their connection to it
+        sys.exit(f"{f'process {rank}: ' if rank else ''}{type(error).__name__}: {error}")

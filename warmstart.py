@@ -1,12 +1,13 @@
-"""From scripted play to the small policy that a laptop can train: supervised learning, then two promises.
+"""From scripted play to the small policy that a laptop can train: supervised learning, then three promises.
 
     envs -> [warmstart] -> models/tiny-<env>          then: envs -> rollout -> teacher -> ... -> train
 
 A small Llama-shaped transformer with one token a word learns from two demonstrators. With a skill in the system slot
 it copies the `guided` player, who knows what the skill says; without one it copies the `novice`, who does not. So the
 policy can use a skill, and has none of its knowledge: the headroom that reinforcement learning is to fill. To learn
-reading rather than facts, half of the guided games are practice games, in which the facts are drawn anew and the
-skill says so. Before anything is saved, `promises` are measured on unseen tasks. Left out: everything about rewards.
+reading rather than facts, half of the guided games and all of the novice's are practice games, in which the facts are
+drawn anew and the skill says so. Before anything is saved, `promises` are measured on unseen tasks. Left out:
+everything about rewards.
 
     python warmstart.py --env alfworld
 """
@@ -109,15 +110,15 @@ def demonstrate(domain: LeanDomain, policy: Policy, task: Task, kind: str, hint:
 
 
 def lesson(domain: LeanDomain, policy: Policy, provider: SkillProvider, count: int, seed: int, noise: float) -> list:
-    """Rows of `count` games: a third the novice's without a skill, a third each the guided player's with the true
-    skill and with a practice note, all shuffled."""
+    """Rows of `count` games: a third the novice's practice games without a skill, a third each the guided player's with
+    the true skill and with a practice note, all shuffled."""
     rng = np.random.default_rng([seed, 0xDE40])
     tasks = domain.tasks("train")
-    practice = domain.practice(count // 3, seed)
+    practice = domain.practice(2 * (count // 3), seed)
     hint = hints(domain, provider, {task.id: note for task, note in practice})
-    games = [(tasks[i], "novice", None) for i in rng.integers(len(tasks), size=count // 3)]
+    games = [(task, "novice", None) for task, _ in practice[: count // 3]]
     games += [(tasks[i], "guided", hint(tasks[i])) for i in rng.integers(len(tasks), size=count // 3)]
-    games += [(task, "guided", hint(task)) for task, _ in practice]
+    games += [(task, "guided", hint(task)) for task, _ in practice[count // 3 :]]
     rows = [row for task, kind, text in games for row in demonstrate(domain, policy, task, kind, text, rng, noise)]
     unknown = policy.tokenizer.unk_token_id
     for prompt_ids, response_ids in rows:

@@ -36,7 +36,7 @@ ORDER = (
 )  # fmt: skip
 # Settings in which the runs of a group may differ: they name or place a run, or share out its work.
 NOT_A_SETTING = {
-    "seed", "run", "results", "resume", "overwrite", "threads", "tracker", "save_every", "keep", "episodes",
+    "seed", "run", "results", "resume", "overwrite", "dry_run", "threads", "tracker", "save_every", "keep", "episodes",
     "micro_tokens",
 }  # fmt: skip
 WHERE = ("final", "last-3", "best")

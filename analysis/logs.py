@@ -116,7 +116,7 @@ def read_lines(path: Path, notes: list[str]) -> Iterator[tuple[str, dict]]:
             if not isinstance(value, dict):
                 raise LogError(f"{where}: a {type(value).__name__}, where one JSON object is needed")
             step = value.get("step")
-            if isinstance(step, bool) or not isinstance(step, int | float) or not step >= 0 or step % 1:
+            if isinstance(step, bool) or not isinstance(step, int | float) or not 0 <= step < 2**53 or step % 1:
                 raise LogError(f"{where}: 'step' is {str(step)[:40]}, a whole number from 0 is needed")
             yield where, value | {"step": int(step)}
 
@@ -174,8 +174,10 @@ def _evaluation(line: dict, where: str) -> Eval:
     if not isinstance(line["n"], int) or line["n"] < 1:
         raise LogError(f"{where}: n is {line['n']}, a number of tasks from 1 is needed")
     outcomes, scores = _per_task(line, "outcomes", where), _per_task(line, "scores", where)
-    types = tuple(line.get("sources") or line.get("types") or ())
-    by_type = {}
+    types, by_type = line.get("sources") or line.get("types") or [], {}
+    if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
+        raise LogError(f"{where}: the types of its tasks must be a list of texts")
+    types = tuple(types)
     if outcomes is not None:
         if abs(outcomes.mean() - line["success"]) > 1e-3:
             raise LogError(f"{where}: success is {line['success']}, but its outcomes say {outcomes.mean():.4f}")
@@ -204,6 +206,8 @@ PER_TOKEN = ("student_logp", "teacher_logp", "gate", "term", "adv")  # lists of 
 
 
 def _check_turn(turn: dict, where: str) -> None:
+    if not isinstance(turn, dict):
+        raise LogError(f"{where}: a {type(turn).__name__}, where one JSON object is needed")
     lists = {key: turn[key] for key in ("tokens", *PER_TOKEN) if turn.get(key) is not None}
     if not all(isinstance(values, list) for values in lists.values()) or "tokens" not in lists:
         raise LogError(f"{where}: needs a list 'tokens', and lists (or null) for {', '.join(PER_TOKEN)}")
@@ -241,7 +245,7 @@ def read_run(folder: Path) -> Run:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         settings, commit = dict(config["settings"]), str(config.get("commit", ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LogError(f"{path}: not the config of a run ({error}); it needs an object 'settings'") from None
     settings["model"] = Path(str(settings.get("model"))).name  # a folder's place says nothing about the model in it
     parts, notes = {"log": [], "eval": [], "timing": []}, []
@@ -249,6 +253,7 @@ def read_run(folder: Path) -> Run:
         if (folder / f"{name}.jsonl").is_file():
             parts[name], more = read(folder / f"{name}.jsonl")
             notes += more
+            notes += [] if parts[name] or name == "timing" else [f"{folder}: nothing in {name}.jsonl yet"]
         elif name != "timing":
             notes.append(f"{folder}: no {name}.jsonl yet")
     seconds = {row["step"]: row for row in parts["timing"]}

@@ -58,7 +58,7 @@ class Loop:
         trajectories = play_step(self.accelerator, policy, self.domain, tasks, s, self.number, None)
         batch = collate(trajectories, policy.tokenizer.pad_token_id)
         clock.lap("rollout")
-        logps = log_probs(policy, batch, self.teacher, self.frozen, s, clock)
+        logps = log_probs(self.accelerator, policy, self.model, batch, self.teacher, self.frozen, s, clock)
         world, mine = gather_world(batch, logps)
         made = credit(s, world, self.number, Pool(s.tva_pool, {}))
         clock.lap("credit")

@@ -1,14 +1,11 @@
 """What several test files share: the test data, a toy domain, a small random policy. CPU only, no network."""
 
-import json
 import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -30,15 +27,9 @@ def shared() -> Path:
 @pytest.fixture
 def policy():
     """A policy of 40 thousand random weights over the toy domain's words."""
-    from tests.toy import WORDS
-    from warmstart import new_policy
+    from tests.toy import toy_policy
 
-    torch.manual_seed(0)
-    policy = new_policy(WORDS, width=32, layers=2)
-    for parameter in policy.model.parameters():  # sharper than initial weights, so that tokens differ in log-prob
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.3)
-    return policy
+    return toy_policy()
 
 
 @pytest.fixture
@@ -51,39 +42,6 @@ def domain():
 @pytest.fixture
 def launch(policy, tmp_path, monkeypatch):
     """Runs train.py on the toy domain and returns the run's folder."""
-    import envs
-    import train
-    from settings import parse
-    from tests.toy import Toy
+    from tests.toy import launcher
 
-    skills = tmp_path / "skills"
-    skills.mkdir()
-    types = {f"say_{noun}": "all" for noun in ("red", "green", "blue")}
-    topics = {noun: f"say {noun}" for noun in ("red", "green", "blue")}
-    mapping = {"skill_files": {"all": "all.md"}, "task_to_skill": types, "topics": topics}
-    (skills / "skill_mapping.json").write_text(json.dumps(mapping))
-    (skills / "all.md").write_text("secret secret")
-    policy.model.save_pretrained(tmp_path / "model")
-    policy.tokenizer.save_pretrained(tmp_path / "model")
-    monkeypatch.setattr(envs, "load", lambda name, lean, think_in_prompt: Toy())
-    monkeypatch.setattr(train, "skill_folder", lambda env, lean: skills)
-    monkeypatch.setattr(signal, "signal", lambda *args: None)  # the test runner keeps its own handlers
-
-    def run(*flags: str):
-        own = ["--model", str(tmp_path / "model"), "--results", str(tmp_path / "results"), "--threads", "1"]
-        small = ["--groups", "3", "--group_size", "3", "--eval_tasks", "6", "--max_response", "8", "--lr", "0.01"]
-        s = parse([*own, *small, "--run", "r", *flags])
-        train.train(s)
-        return tmp_path / "results" / s.run
-
-    return run
-
-
-def lines(file: Path) -> list[dict]:
-    """The rows of a JSON lines file."""
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def weights(folder: Path, step: int) -> dict:
-    """The tensors of a run's checkpoint."""
-    return load_file(folder / f"checkpoint-{step}" / "model.safetensors")
+    return launcher(tmp_path, policy, monkeypatch)

@@ -1,11 +1,26 @@
-"""policy.py: log-probs against a plain computation, padding, micro-batches, prompts, errors."""
+"""policy.py: log-probs against a plain computation, padding, micro-batches, prompts, adapters, errors."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from policy import Rows, choose_model, load_policy, micro_batches, pad_left, pad_right, score, token_logp
+import policy as module
+from policy import (
+    Rows,
+    add_lora,
+    choose_model,
+    is_lean,
+    layers_recomputed,
+    load_policy,
+    micro_batches,
+    pad_left,
+    pad_right,
+    reference,
+    score,
+    token_logp,
+)
+from rollout import generate
 
 
 def ragged(policy, seed: int, rows: int = 7) -> tuple[Rows, list, list]:
@@ -124,18 +139,6 @@ def test_families_stay_together_where_that_saves_reading(policy):
     assert len(micro_batches(strangers, 10_000)) == 1
 
 
-def test_a_model_in_training_mode_shares_nothing(policy):
-    """It may recompute its layers in the backward pass, and then keeps no cache."""
-    rows, calls = family(policy, starts=1), []
-    hook = policy.model.register_forward_hook(lambda *_: calls.append(1))
-    policy.model.train()
-    token_logp(policy.model, rows, 1.0)
-    policy.model.eval()
-    token_logp(policy.model, rows, 1.0)
-    hook.remove()
-    assert len(calls) == 1 + 2
-
-
 def test_take_cuts_padding_and_nothing_else(policy):
     rows, prompts, responses = ragged(policy, seed=5)
     part = rows.take(torch.tensor([4, 1]))
@@ -192,3 +195,90 @@ def test_a_saved_policy_comes_back_whole(policy, tmp_path):
     assert again.lean and again.end_ids == policy.end_ids
     assert torch.equal(score(again.model, rows, 1.0, 100), score(policy.model, rows, 1.0, 100))
     assert again.encode("task say red", system="secret") == policy.encode("task say red", system="secret")
+
+
+# --------------------------------------------------------------------------------------------- less memory
+
+
+def gradients(policy, rows) -> dict:
+    logp, entropy = token_logp(policy.model, rows, 0.7)
+    (logp.sum() + 0.3 * entropy.sum()).backward()
+    found = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+    policy.model.zero_grad()
+    return found | {"logp": logp.detach(), "entropy": entropy.detach()}
+
+
+def test_a_few_rows_of_logits_at_a_time_change_nothing(policy, monkeypatch):
+    rows, *_ = ragged(policy, seed=7)
+    whole, parts = gradients(policy, rows), []
+    pick = module._pick
+    monkeypatch.setattr(module, "_pick", lambda logits, *rest: parts.append(len(logits)) or pick(logits, *rest))
+    width = rows.response_ids.shape[1] * len(policy.tokenizer)
+    for limit, count in ((1, 1), (2 * width, 2), (100 * width, 7)):
+        monkeypatch.setattr(module, "LOGITS", limit)
+        parts.clear()
+        again = gradients(policy, rows)
+        assert max(parts) == count and all(torch.allclose(again[name], whole[name], atol=1e-5) for name in whole)
+
+
+def test_recomputed_layers_give_the_same_gradients_and_leave_generation_its_cache(policy, monkeypatch):
+    rows, *_ = ragged(policy, seed=8)
+    add_lora(policy, 2)
+    plain, passes = gradients(policy, rows), []
+    policy.model.activation_checkpointing_enable({"use_reentrant": False})
+    norm = policy.model.get_base_model().model.layers[1].input_layernorm
+    norm.register_forward_pre_hook(lambda *_: passes.append(1))
+    quiet = gradients(policy, rows)
+    assert len(passes) == 1  # in evaluation mode nothing is recomputed
+    with layers_recomputed(policy.model):
+        again = gradients(policy, rows)
+    assert len(passes) == 3 and not policy.model.training
+    assert all(torch.equal(quiet[name], plain[name]) for name in plain)
+    assert all(torch.allclose(again[name], plain[name], atol=1e-6) for name in plain)
+    widths = []
+    policy.lean = False
+    policy.model.get_base_model().model.embed_tokens.register_forward_hook(
+        lambda _, given, out: widths.append(given[0].shape[1])
+    )
+    generate(policy, [policy.encode("turn 1")], torch.full((1, 4), 0.5).numpy(), 1.0)
+    assert widths[0] > 1 and set(widths[1:]) == {1}
+
+
+# ------------------------------------------------------------------------------------------------ adapters
+
+
+def test_the_reference_is_the_adapter_switched_off(policy):
+    rows, *_ = ragged(policy, seed=9)
+    before = score(policy.model, rows, 1.0, 500)
+    add_lora(policy, 2)
+    assert policy.new_adapter and torch.equal(score(policy.model, rows, 1.0, 500), before)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter.add_(0.3 if "lora_B" in name else 0.0)
+    assert not torch.allclose(score(policy.model, rows, 1.0, 500), before, atol=1e-2)
+    with reference(policy.model, None) as initial:
+        assert torch.equal(score(initial, rows, 1.0, 500), before)
+
+
+def test_a_saved_adapter_comes_back_on_its_base(policy, tmp_path):
+    policy.model.save_pretrained(tmp_path / "base")
+    policy.tokenizer.save_pretrained(tmp_path / "base")
+    loaded = load_policy(str(tmp_path / "base"))
+    add_lora(loaded, 2)
+    with torch.no_grad():
+        for name, parameter in loaded.model.named_parameters():
+            parameter.add_(0.3 if "lora_B" in name else 0.0)
+    loaded.model.save_pretrained(tmp_path / "adapter")
+    again = load_policy(str(tmp_path / "adapter"))
+    rows, *_ = ragged(policy, seed=10)
+    assert torch.equal(score(again.model, rows, 1.0, 500), score(loaded.model, rows, 1.0, 500))
+    assert not again.new_adapter and again.lean and any(p.requires_grad for p in again.model.parameters())
+
+
+def test_a_tokenizer_without_a_pad_token_gets_one(policy, tmp_path):
+    policy.model.save_pretrained(tmp_path)
+    policy.tokenizer.pad_token = None
+    policy.tokenizer.save_pretrained(tmp_path)
+    again = load_policy(str(tmp_path))
+    assert again.tokenizer.pad_token_id == again.tokenizer.eos_token_id and is_lean(str(tmp_path))
+    assert not is_lean("Qwen/Qwen2.5-3B-Instruct")

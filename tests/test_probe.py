@@ -7,8 +7,7 @@ import torch
 
 from probe import Probe
 from teacher import SkillProvider, Teacher
-from tests.conftest import lines
-from tests.toy import Toy
+from tests.toy import Toy, lines
 
 
 def frozen(folder) -> dict[int, list[dict]]:

@@ -51,12 +51,13 @@ def test_analysis_imports_no_torch():
 
 def test_transformers_and_peft_are_imported_where_a_model_is_made():
     pattern = re.compile(r"(import|from) (transformers|peft)")
-    users = {path.name for path in ROOT.glob("*.py") if pattern.search(path.read_text())}
-    assert users <= {"policy.py", "rollout.py", "settings.py", "record.py", "checkpoint.py", "warmstart.py"}
+    code = {path.name: path.read_text() for path in ROOT.glob("*.py") if path.name != "card.py"}  # it shows an import
+    users = {name for name, text in code.items() if pattern.search(text)}
+    assert users <= {"policy.py", "rollout.py", "settings.py", "record.py", "checkpoint.py", "warmstart.py", "plan.py"}
 
 
 def test_every_setting_is_used_and_explained():
-    code = "".join((ROOT / name).read_text() for name in ("train.py", "update.py", "settings.py"))
+    code = "".join((ROOT / name).read_text() for name in ("start.py", "train.py", "update.py", "settings.py"))
     for field in fields(Settings):
         assert field.metadata["help"], field.name
         assert field.name == "preset" or re.search(rf"\bs\.{field.name}\b", code), field.name

@@ -66,7 +66,7 @@ def _load(entry: Entry) -> Game:
         parts = json.loads(zlib.decompress(entry.packed) if entry.packed else entry.file.read_bytes())
         wording = entry.wording or wording_of(parts["grammar"])
         return parse(parts["pddl_problem"], entry.goal, wording, tuple(parts.get("walkthrough") or ()))
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{entry.file} ({entry.trial}): {_reason(error)}") from error
 
 
@@ -100,29 +100,36 @@ def _walk(root: Path) -> Iterator[tuple[str, Entry]]:
         try:
             game = json.loads(text)
             goal = re.search(r'Your task is to: ([^"]*)"', game["grammar"])[1]
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{file}: no ALFWorld game ({_reason(error)}); fetch it again") from error
         if game.get("solvable", True):
             yield split, Entry(task, trial, goal, hashlib.sha256(text).hexdigest(), file)
 
 
 def _unpack(file: Path) -> Iterator[tuple[str, Entry]]:
-    number = 1
+    number, first_seen = 1, {}
     try:
         with lzma.open(file, "rb") as lines:
             head = next(lines)
             wording = wording_of(json.loads(head)["grammar"])
-            for number, line in enumerate(lines, start=2):  # noqa: B007  (the except clause names it)
+            for number, line in enumerate(lines, start=2):
                 game = json.loads(line)
+                name = tuple(game[key] for key in ("split", "task", "trial", "goal"))
+                if not all(isinstance(part, str) for part in name):
+                    raise ValueError("split, task, trial and goal must be texts")
+                if first_seen.setdefault(name[:3], number) != number:
+                    raise ValueError(f"the game of line {first_seen[name[:3]]} again")
                 digest = hashlib.sha256(head + line).hexdigest()
                 entry = Entry(game["task"], game["trial"], game["goal"], digest, file, zlib.compress(line, 1), wording)
                 yield game["split"], entry
-    except (lzma.LZMAError, EOFError, StopIteration, ValueError, LookupError, TypeError) as error:
+    except (
+        lzma.LZMAError, EOFError, StopIteration, ValueError, LookupError, TypeError, RecursionError
+    ) as error:  # fmt: skip
         raise ValueError(f"{file}, line {number}: no packed ALFWorld corpus ({_reason(error)})") from error
 
 
 def _reason(error: Exception) -> str:
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
+    return f"no {error}" if isinstance(error, KeyError) else str(error)[:500]
 
 
 def wording_of(grammar: str) -> Wording:

@@ -139,12 +139,12 @@ def encyclopaedia() -> Encyclopaedia:
 
 
 def practice(per_kind: int, rng: np.random.Generator) -> Encyclopaedia:
-    """Another one with the known names: its facts are drawn anew, and each question's word has the house word of some
-    other. Whoever plays well there has read what the house style is."""
-    known, _ = _entities()
-    facts, words = _facts(known, rng), list(HOUSE_STYLE.values())
+    """Another one: new pairs of the same words for names (none of those new in unseen), its facts drawn anew, and each
+    question's word has the house word of some other. Whoever plays well there has read names and house style."""
+    entities = _other_names(rng)
+    facts, words = _facts(entities, rng), list(HOUSE_STYLE.values())
     style = {key: words[i] for key, i in zip(HOUSE_STYLE, rng.permutation(len(words)), strict=True)}
-    entries = [*_entries(known, facts, style, rng)]
+    entries = [*_entries(entities, facts, style, rng)]
     return Encyclopaedia(_passages(entries, rng), _questions(facts, {"train": per_kind}, ("train",), rng), style)
 
 
@@ -170,6 +170,18 @@ def _names(kind: str, count: int, rng: np.random.Generator) -> list[str]:
     first, second = ([pool[i] for i in rng.permutation(len(pool))] for pool in (words.split() for words in NAMES[kind]))
     lap = lcm(len(first), len(second))  # down the diagonals of the table first x second, one after the other
     return [f"{first[j % len(first)]} {second[(j + j // lap) % len(second)]}" for j in range(count)]
+
+
+def _other_names(rng: np.random.Generator) -> dict[str, list[str]]:
+    """As many names of each kind as training knows, drawn from all pairs but those that are new in unseen. Names that
+    stayed the same would be learned by heart: whoever reads one word of them would know the next."""
+    _, new = _entities()
+    names = {}
+    for kind, (count, _) in COUNTS.items():
+        first, second = (words.split() for words in NAMES[kind])
+        pairs = [name for a in first for b in second if (name := f"{a} {b}") not in new[kind]]
+        names[kind] = [pairs[i] for i in rng.choice(len(pairs), count, replace=False)]
+    return names
 
 
 def _facts(entities: dict[str, list[str]], rng: np.random.Generator) -> Facts:

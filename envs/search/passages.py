@@ -87,7 +87,7 @@ def json_lines(file: Path) -> Iterator[tuple[int, int, dict]]:
             if line.strip():
                 try:
                     record = json.loads(line.decode("utf-8"))
-                except ValueError as error:  # of JSON, or of UTF-8
+                except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, or of brackets without end
                     raise ValueError(f"{file}, line {number}: not a JSON object in UTF-8 ({error})") from error
                 if not isinstance(record, dict):
                     raise ValueError(f"{file}, line {number}: expected a JSON object, found {type(record).__name__}")
@@ -124,7 +124,7 @@ def read_corpus(file: Path) -> Corpus:
     for number, begin, record in json_lines(file):
         name = passage_from(record, f"{file}, line {number}").id
         if name in first_seen:
-            raise ValueError(f"{file}, line {number}: id {name!r} was used on line {first_seen[name]}")
+            raise ValueError(f"{file}, line {number}: id {name!r:.80} was used on line {first_seen[name]}")
         first_seen[name] = number
         offsets.append(begin)
     if not offsets:

@@ -68,9 +68,9 @@ def question_from(record: dict, where: str) -> Question:
     if isinstance(name, bool) or not isinstance(name, str | int) or name == "":
         raise ValueError(f"{where}: a question needs an `id`, a string or a whole number")
     if not _SOURCE.fullmatch(source):
-        raise ValueError(f"{where}: source {source!r} must be letters, digits and ._- alone")
+        raise ValueError(f"{where}: source {source!r:.80} must be letters, digits and ._- alone")
     if split not in _SPLITS:
-        raise ValueError(f"{where}: split {split!r} is none of {', '.join(_SPLITS)}")
+        raise ValueError(f"{where}: split {split!r:.80} is none of {', '.join(_SPLITS)}")
     golds = _texts(record.get("golden_answers"), f"{where}: `golden_answers`")
     if not (golds := tuple(gold for gold in golds if normalise(gold))):
         raise ValueError(f"{where}: no gold answer is left after normalisation, so nothing could score")
@@ -78,7 +78,7 @@ def question_from(record: dict, where: str) -> Question:
     text += "" if text.endswith("?") else "?"
     kind = record.get("kind") or kind_of(source, text)
     if kind not in KINDS:
-        raise ValueError(f"{where}: kind {kind!r} is none of {', '.join(KINDS)}")
+        raise ValueError(f"{where}: kind {kind!r:.80} is none of {', '.join(KINDS)}")
     titles = _texts(record.get("supporting_titles") or [], f"{where}: `supporting_titles`")
     return Question(f"{source}:{name}", text, golds, source, split, kind, titles)
 
@@ -96,7 +96,7 @@ def read_questions(file: Path) -> list[Question]:
     for number, _, record in json_lines(file):
         question = question_from(record, f"{file}, line {number}")
         if question.id in first_seen:
-            raise ValueError(f"{file}, line {number}: id {question.id} was used on line {first_seen[question.id]}")
+            raise ValueError(f"{file}, line {number}: id {question.id:.80} was used on line {first_seen[question.id]}")
         first_seen[question.id] = number
         questions.append(question)
     if not questions:

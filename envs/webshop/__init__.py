@@ -138,7 +138,7 @@ class MiniShop(WebShop):
         rng = np.random.default_rng([seed, 0x9AC])
         made = []
         for shop in range(-(-count // PRACTICE)):
-            catalogue = mini.build(int(rng.integers(1, 2**31)))
+            catalogue = mini.build(int(rng.integers(mini.WORLD + 1, 2**31)))
             stock = draw_stock(catalogue, CANONICAL_SEED)
             for i in rng.choice(len(stock.goals), min(PRACTICE, count - len(made)), replace=False):
                 goal = stock.goals[i]

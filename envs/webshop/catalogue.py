@@ -62,6 +62,7 @@ def to_record(product: Product) -> bytes:
 
 
 def from_record(record: bytes) -> Product:
+    """Raises ValueError, KeyError or TypeError where the line is damaged."""
     raw = json.loads(record)
     for name in ("bullets", "prices", "attributes", "nouns", "instruction_attributes"):
         raw[name] = tuple(raw[name])
@@ -134,6 +135,12 @@ def _text(raw: dict, name: str) -> str:
     return value
 
 
+def _words(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise TypeError("a list of texts")  # and not one text, which would fall into letters
+    return tuple(values)
+
+
 def _options(raw: dict) -> dict[str, tuple[str, ...]]:
     """Names lower-cased; values stripped, lower-cased, "/" written as " | "; a name without a list is left away."""
     groups = raw.get("customization_options") or {}
@@ -165,11 +172,11 @@ def parse_product(raw: dict, instruction: dict | None, human: list[dict], nouns:
     entry = {"attributes": NO_ATTRIBUTES} if instruction is None else instruction
     try:
         people = tuple(
-            (one["instruction"], tuple(one["instruction_attributes"]), tuple(one["instruction_options"]))
+            (_text(one, "instruction"), _words(one["instruction_attributes"]), _words(one["instruction_options"]))
             for one in human
         )
-        attributes, asked = tuple(entry["attributes"]), tuple(entry.get("instruction_attributes") or ())
-    except (KeyError, TypeError) as error:
+        attributes, asked = _words(entry["attributes"]), _words(entry.get("instruction_attributes") or ())
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its instruction lacks {error}") from error
     return Product(
         asin=raw["asin"],
@@ -183,7 +190,7 @@ def parse_product(raw: dict, instruction: dict | None, human: list[dict], nouns:
         query=_text(raw, "query").lower().strip(),
         product_category=_text(raw, "product_category"),
         nouns=tuple(nouns(raw["asin"], _text(raw, "name"))),
-        instruction=entry.get("instruction") or "",
+        instruction=_text(entry, "instruction"),
         instruction_attributes=asked,
         human=people,
     )
@@ -233,7 +240,7 @@ def read_json(file: Path, kind: type) -> Any:
     """The JSON value in `file`. Raises ValueError naming it where it is truncated, no JSON, or no `kind`."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: broken or truncated JSON ({error})") from error
     if not isinstance(value, kind):
         raise ValueError(f"{file}: holds a {type(value).__name__}, expected a {kind.__name__}")
@@ -247,7 +254,10 @@ def tagged_nouns(file: Path | None) -> Nouns:
     def nouns(asin: str, title: str) -> tuple[str, ...]:
         if asin not in table:
             raise ValueError(f"its title nouns are not in {file.name if file else 'any title_nouns*.json'}")
-        return tuple(table[asin])
+        try:
+            return _words(table[asin])
+        except TypeError as error:
+            raise ValueError(f"its title nouns lack {error}") from error
 
     return nouns
 
@@ -274,4 +284,6 @@ def read_raw(folder: Path, limit: int | None = None) -> MemoryCatalogue:
         products = list(parse_products(raws, instructions, human, tagged_nouns(nouns_file), report))
     except ValueError as error:
         raise ValueError(f"{products_file}: {error}") from error
+    if not products:
+        raise ValueError(f"{products_file}: holds no product that can be used")
     return MemoryCatalogue(products, str(folder), report)

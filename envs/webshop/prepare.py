@@ -38,7 +38,7 @@ from envs.webshop.catalogue import (
     to_record,
 )
 from envs.webshop.generate import draw_products
-from envs.webshop.search import STOP_WORDS, Index
+from envs.webshop.search import STOP_WORDS, Index, open_array
 
 VERSION = 1
 SPACY_MODEL = "en_core_web_sm"
@@ -59,14 +59,16 @@ class PreparedCatalogue:
         if meta.get("version") != VERSION:
             raise ValueError(f"{folder}: prepared by another version; run prepare again")
         self.index = Index.load(folder)
-        self.offsets = np.load(folder / "offsets.npy", mmap_mode="r")
-        self._prices = np.load(folder / "prices.npy", mmap_mode="r")
-        self._asked = np.load(folder / "asked.npy", mmap_mode="r")
+        self.offsets, self._prices, self._asked = (
+            open_array(folder / f"{name}.npy") for name in ("offsets", "prices", "asked")
+        )
+        if self.offsets.ndim != 1 or self.offsets[0] != 0 or (np.diff(self.offsets) <= 0).any():
+            raise ValueError(f"{folder / 'offsets.npy'}: no offsets of products; run prepare again")
         counts = {
             "meta.json": meta["products"], "offsets": len(self.offsets) - 1, "prices": len(self._prices),
             "index.json": index["documents"], "postings": len(self.index.rank),
         }  # fmt: skip
-        if len(set(counts.values())) > 1 or meta["ids"] != index["ids"]:
+        if len(set(map(repr, counts.values()))) > 1 or meta["ids"] != index["ids"]:
             raise ValueError(f"{folder}: products and index disagree ({counts}); run prepare again")
         file = folder / "products.jsonl"
         if file.stat().st_size != self.offsets[-1]:
@@ -87,7 +89,11 @@ class PreparedCatalogue:
         return self._product(position)
 
     def _read(self, position: int) -> Product:
-        return from_record(self._records[self.offsets[position] : self.offsets[position + 1]])
+        try:
+            return from_record(self._records[self.offsets[position] : self.offsets[position + 1]])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            file = self.folder / "products.jsonl"
+            raise ValueError(f"{file}, line {position + 1}: broken ({str(error)[:200]}); run prepare again") from error
 
     @property
     def prices(self) -> Iterator[tuple[float, ...]]:

@@ -165,12 +165,25 @@ class Index:
     @classmethod
     def load(cls, folder: Path) -> "Index":
         """The saved index, memory-mapped: processes that read it share one copy."""
-        terms = {term: i for i, term in enumerate(json.loads((folder / "terms.json").read_text(encoding="utf-8")))}
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r").view(Array) for name in cls.FILES}
+        try:
+            terms = {term: i for i, term in enumerate(json.loads((folder / "terms.json").read_text(encoding="utf-8")))}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(f"{folder / 'terms.json'}: broken ({error}); run prepare again") from error
+        arrays = {name: open_array(folder / f"{name}.npy").view(Array) for name in cls.FILES}
         start = arrays["start"]
         if len(start) != len(terms) + 1 or not len(arrays["docs"]) == len(arrays["impact"]) == start[-1]:
             raise ValueError(f"{folder}: the index's files do not fit together; run prepare again")
         return cls(terms, **arrays)
+
+
+def open_array(file: Path) -> np.ndarray:
+    """A saved array, memory-mapped. Raises ValueError naming a file that holds none."""
+    try:
+        return np.load(file, mmap_mode="r")
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # numpy lets errors of its header's parser through
+        raise ValueError(f"{file}: broken ({str(error)[:200]}); run prepare again") from error
 
 
 def _impact(freq: np.ndarray, row: np.ndarray, df: np.ndarray, lengths: np.ndarray) -> np.ndarray:
