@@ -250,8 +250,8 @@ def resolve(s: Settings, small: bool, cuda: bool, domain) -> Settings:
     known["anchor_similarity"] = 0.9 if s.env == "search" else 1.0
     known["distil"] = 0.001 if s.method == "skill_sd" else 0.01
     known["beta"] = 0.0 if s.method == "grpo_opsd" else 5.0
-    if s.env == "search" and not small:
-        known |= {"groups": 128, "kl": 0.001}
+    if s.env == "search":  # episodes are short; the small policy's were chosen on plain GRPO (LOG.md)
+        known |= {"groups": 16, "lr": 5e-4} if small else {"groups": 128, "kl": 0.001}
     if not small and not cuda:
         known |= TRIAL
     if s.method in EVALUATION_ONLY:

@@ -105,7 +105,7 @@ def refuse(what: str, value: Tensor | float, rows: Tensor, batch: Batch) -> None
     """Raises FloatingPointError: in which step and rows what is not finite, and where the first of them was played."""
     first, where = int(rows[0]), ", ".join(map(str, rows.tolist()[:8]))
     played = f"turn {int(batch.turn[first])} of episode {int(batch.episode[first])}, task {batch.tasks[first].id}"
+    number = torch.as_tensor(value).item()
     raise FloatingPointError(
-        f"step {batch.training_step}: the {what} is {torch.as_tensor(value).item()} in rows {where} ({played}); "
-        "nothing updated or saved"
+        f"step {batch.training_step}: the {what} is {number} in rows {where} ({played}); nothing updated or saved"
     )

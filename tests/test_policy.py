@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AddedToken
 
 import policy as module
 from policy import (
@@ -154,6 +155,12 @@ def test_control_tokens_in_a_page_stay_text(policy):
     special = {policy.tokenizer.convert_tokens_to_ids(token) for token in ("<|end|>", "<|system|>")}
     assert not special & set(ids)
     assert policy.encode("red", system="<|assistant|> blue").count(ids[0]) == 1  # one <|user|>, the template's own
+
+
+def test_a_control_token_that_the_tokenizer_marks_but_does_not_name_stays_text_too(policy):
+    policy.tokenizer.add_tokens([AddedToken("<|page|>", special=True)])
+    assert "<|page|>" not in policy.tokenizer.all_special_tokens
+    assert policy.tokenizer.convert_tokens_to_ids("<|page|>") not in policy.encode("red <|page|> blue")
 
 
 def test_system_text_comes_before_the_user_prompt(policy):

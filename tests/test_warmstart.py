@@ -9,7 +9,7 @@ import torch
 import envs
 from policy import HERE, load_policy
 from teacher import SkillProvider, skill_folder
-from warmstart import hints, lesson, loss_of, new_policy, promises, teach
+from warmstart import LEAST_TAKEN, hints, lesson, loss_of, new_policy, promises, teach
 
 SHIPPED = sorted(path.name.removeprefix("tiny-") for path in (HERE / "models").glob("tiny-*"))
 
@@ -100,5 +100,5 @@ def test_the_shipped_policy_keeps_its_promises(env):
     provider = SkillProvider(skill_folder(env, lean=True))
     found = promises(policy, domain, provider, 256, 48)
     rates = {label: found[label][0] / found[label][1] for label in ("without", "with", "target taken")}
-    assert 0.20 <= rates["without"] <= 0.30 and rates["with"] >= 0.85 and rates["target taken"] >= 0.95
+    assert 0.20 <= rates["without"] <= 0.30 and rates["with"] >= 0.85 and rates["target taken"] >= LEAST_TAKEN[env]
     assert min(found["valid with"], found["valid without"]) > 0.99
