@@ -13,8 +13,9 @@ import copy
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -190,12 +191,14 @@ def frozen_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a forward pass needs of some rows: prompts left padded [B, P], responses right padded [B, T], lengths."""
+    """What a forward pass needs of some rows: prompts left padded [B, P], responses right padded [B, T], lengths.
+    `family` [B]: rows of one number (a task's) have prompts that begin alike, which `token_logp` then reads once."""
 
     prompt_ids: Tensor
     prompt_len: Tensor
     response_ids: Tensor
     response_len: Tensor
+    family: Tensor | None = None
 
     @property
     def mask(self) -> Tensor:
@@ -207,10 +210,22 @@ class Rows:
         prompt_len, response_len = self.prompt_len[index], self.response_len[index]
         skip = self.prompt_ids.shape[1] - int(prompt_len.max())
         width = int(response_len.max())
-        return Rows(self.prompt_ids[index, skip:], prompt_len, self.response_ids[index, :width], response_len)
+        family = None if self.family is None else self.family[index]
+        return Rows(self.prompt_ids[index, skip:], prompt_len, self.response_ids[index, :width], response_len, family)
 
     def to(self, device) -> "Rows":
-        return Rows(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+        parts = (getattr(self, name) for name in self.__dataclass_fields__)
+        return Rows(*(None if part is None else part.to(device) for part in parts))
+
+    @property
+    def shared(self) -> int:
+        """How many tokens all prompts begin with, where all rows are of one family, else 0. A prompt's last token does
+        not count: its logits are needed."""
+        if self.family is None or len(self.family) == 1 or (self.family != self.family[0]).any():
+            return 0
+        column = torch.arange(int(self.prompt_len.min()) - 1, device=self.prompt_len.device)
+        start = self.prompt_ids.gather(1, self.prompt_ids.shape[1] - self.prompt_len[:, None] + column)
+        return int((start == start[0]).all(0).cumprod(0).sum())
 
 
 def pad_left(ids: list[list[int]], pad: int) -> tuple[Tensor, Tensor]:
@@ -234,15 +249,21 @@ def token_logp(model: torch.nn.Module, rows: Rows, temperature: float) -> tuple[
     last T + 1 positions are kept and the last of them dropped. Vocabulary-sized tensors exist for these alone, in
     float32 for a few rows at a time: `_pick` is computed again in the backward pass (bench/logp_memory.py).
     """
-    width = rows.response_ids.shape[1]
+    width, shared, past = rows.response_ids.shape[1], rows.shared, None
+    if shared:  # the beginning of all prompts, in one row; every row goes on from there
+        first = rows.prompt_ids.shape[1] - int(rows.prompt_len[0])
+        past = model(input_ids=rows.prompt_ids[:1, first : first + shared], use_cache=True, logits_to_keep=1).cache
+        past.batch_repeat_interleave(len(rows.prompt_ids))
+        rows = replace(rows, prompt_ids=rows.prompt_ids[:, shared:], prompt_len=rows.prompt_len - shared)
     ids = torch.cat([rows.prompt_ids, rows.response_ids], 1)  # [B, P + T]
     column = torch.arange(rows.prompt_ids.shape[1], device=ids.device)
     in_prompt = column >= rows.prompt_ids.shape[1] - rows.prompt_len[:, None]
-    attention = torch.cat([in_prompt, rows.mask], 1).long()
-    position = (attention.cumsum(1) - 1).clamp(min=0)
+    attention = torch.cat([in_prompt.new_ones(len(ids), shared), in_prompt, rows.mask], 1).long()
+    position = (attention.cumsum(1) - 1).clamp(min=0)[:, shared:]
     out = model(
-        input_ids=ids, attention_mask=attention, position_ids=position, use_cache=False, logits_to_keep=width + 1
-    )
+        input_ids=ids, attention_mask=attention, position_ids=position, cache=past, use_cache=shared > 0,
+        logits_to_keep=width + 1,
+    )  # fmt: skip
     logits = out.logits[:, :-1]  # [B, T, vocabulary]
     count = max(1, LOGITS // (width * logits.shape[-1]))
     if len(ids) <= count:
@@ -261,10 +282,23 @@ def _pick(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tens
 
 
 def micro_batches(rows: Rows, tokens: int) -> list[Tensor]:
-    """Indices of the rows in batches of at most `tokens` padded tokens (at least one row each), sorted by length."""
+    """Indices of the rows in batches of at most `tokens` padded tokens (at least one row each), sorted by length; or
+    family by family, where reading what a family shares once saves more than the padding costs."""
+    length = (rows.prompt_len + rows.response_len).tolist()
+    by_length = sorted(range(len(length)), key=lambda row: (length[row], row))
+    plans = [_cut(rows, by_length, tokens)]
+    if rows.family is not None:
+        family = rows.family.tolist()
+        families = groupby(sorted(by_length, key=family.__getitem__), family.__getitem__)
+        plans.append([batch for _, members in families for batch in _cut(rows, list(members), tokens)])
+    return min(plans, key=lambda plan: sum(_cost(rows.take(batch)) for batch in plan))
+
+
+def _cut(rows: Rows, order: list[int], tokens: int) -> list[Tensor]:
+    """Rows in an order, cut into batches of at most `tokens` padded tokens."""
     prompt, response = rows.prompt_len.tolist(), rows.response_len.tolist()
     batches, current, widest = [], [], (0, 0)
-    for row in sorted(range(len(prompt)), key=lambda row: (prompt[row] + response[row], row)):
+    for row in order:
         wider = (max(widest[0], prompt[row]), max(widest[1], response[row]))
         if current and sum(wider) * (len(current) + 1) > tokens:
             batches.append(torch.tensor(current))
@@ -274,15 +308,23 @@ def micro_batches(rows: Rows, tokens: int) -> list[Tensor]:
     return [*batches, torch.tensor(current)] if current else batches
 
 
+def _cost(part: Rows) -> int:
+    """Padded tokens that a forward pass computes."""
+    count, width = part.prompt_ids.shape
+    return count * (width + part.response_ids.shape[1]) - (count - 1) * part.shared
+
+
 @torch.no_grad()
 def score(
     model: torch.nn.Module, rows: Rows, temperature: float, tokens: int, rounds: Callable[[int], int] | None = None
 ) -> Tensor:
     """`token_logp` without gradient over all rows, micro-batch by micro-batch: [B, T] on the CPU. Over sharded weights
-    all processes make as many forward passes as the busiest: `rounds` turns this one's count into that; row 0 fills up.
+    all processes make as many forward passes as the busiest: `rounds` turns this one's count into that; row 0 fills up,
+    and no beginning is read apart.
     """
     device = next(model.parameters()).device
     logp = torch.zeros(rows.response_ids.shape)
+    rows = replace(rows, family=None) if rounds else rows
     batches = micro_batches(rows, tokens)
     spare = rounds(len(batches)) - len(batches) if rounds else 0
     for index in [torch.arange(1)] * spare + batches:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
+from transformers import LogitsProcessor, StaticCache
 
 from envs.base import Domain, Task, View
 from policy import Policy, Rows, pad_left, pad_right
@@ -213,21 +213,34 @@ def _hf_generate(policy: Policy, ids: Tensor, attention: Tensor, sampler: Invers
 
 def _loop(policy: Policy, ids: Tensor, attention: Tensor, sampler: InverseCdf) -> Tensor:
     """What `generate` does, without its bookkeeping: for a small model that costs more than the model (LOG.md)."""
-    ends = torch.tensor(policy.end_ids, device=ids.device)
-    position = (attention.cumsum(1) - 1).clamp(min=0)
+    ends, most = torch.tensor(policy.end_ids, device=ids.device), sampler.draws.shape[1]
     done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-    cache, token, tokens = None, ids, []
-    while len(tokens) < sampler.draws.shape[1] and not done.all():
-        out = policy.model(
-            input_ids=token, attention_mask=attention, position_ids=position, cache=cache, use_cache=True,
-            logits_to_keep=1,
-        )  # fmt: skip
-        cache, token = out.cache, sampler.pick(out.logits[:, -1])[:, None]
+    logits, cache = _read(policy.model, ids, attention, ids.shape[1] + most)
+    position, tokens = attention.sum(1, keepdim=True), []
+    while True:
+        token = sampler.pick(logits[:, -1])[:, None]
         tokens.append(token)
         done |= torch.isin(token[:, 0], ends)
+        if len(tokens) == most or done.all():
+            return torch.cat(tokens, 1)
         attention = torch.cat([attention, torch.ones_like(token)], 1)
-        position = position[:, -1:] + 1
-    return torch.cat(tokens, 1)
+        logits = policy.model(
+            input_ids=token, attention_mask=attention, position_ids=position, cache=cache, use_cache=True
+        ).logits
+        position = position + 1
+
+
+def _read(model: torch.nn.Module, ids: Tensor, attention: Tensor, length: int) -> tuple[Tensor, StaticCache]:
+    """The logits behind every prompt [B, 1, vocabulary], and a cache with room for `length` tokens a row. Equal prompts
+    (a group's first turn) are read once."""
+    prompts, which = torch.cat([ids, attention], 1).unique(dim=0, return_inverse=True)
+    ids, attention = prompts.chunk(2, 1)
+    position = (attention.cumsum(1) - 1).clamp(min=0)
+    out = model(input_ids=ids, attention_mask=attention, position_ids=position, use_cache=True, logits_to_keep=1)
+    cache = StaticCache(model.config, max_cache_len=length)
+    for number, layer in enumerate(out.cache.layers):
+        cache.update(layer.keys[which], layer.values[which], number)
+    return out.logits[which], cache
 
 
 def rollout(
@@ -303,13 +316,14 @@ def collate(trajectories: list[Trajectory], pad: int, training_step: int = 0) ->
     if not steps:
         raise ValueError("no turn was played: nothing to train on")
     lengths = torch.tensor([len(trajectory.steps) for trajectory in trajectories])
+    group = torch.tensor([trajectory.group for trajectory in trajectories]).repeat_interleave(lengths)
     response_ids, response_len = pad_right([step.response_ids for step in steps], pad)
     return Batch(
-        rows=Rows(*pad_left([step.prompt_ids for step in steps], pad), response_ids, response_len),
+        rows=Rows(*pad_left([step.prompt_ids for step in steps], pad), response_ids, response_len, group),
         sampler_logp=pad_right([step.sampler_logp for step in steps], 0.0)[0],
         reward=torch.tensor([step.reward for step in steps]),
         valid=torch.tensor([step.valid for step in steps]),
-        group=torch.tensor([trajectory.group for trajectory in trajectories]).repeat_interleave(lengths),
+        group=group,
         episode=torch.arange(len(trajectories)).repeat_interleave(lengths),
         turn=torch.cat([torch.arange(n) for n in lengths.tolist()]),
         steps=steps,

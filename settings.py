@@ -145,7 +145,7 @@ PRESETS = {
 }
 LAPTOP = {
     "steps": 100, "groups": 8, "group_size": 8, "eval_tasks": 256, "max_response": 48, "eval_every": 50, "lr": 2e-4,
-    "mini_rows": 160, "micro_tokens": 8192, "kl": 0.01, "lora": 0, "dtype": "float32", "probe": 8,
+    "mini_rows": 160, "micro_tokens": 4096, "kl": 0.01, "lora": 0, "dtype": "float32", "probe": 8,
     **PUBLISHED,
 }  # fmt: skip
 PAPER = {

@@ -172,7 +172,7 @@ class Teacher:
         longest = int((prompt_len + batch.rows.response_len).max())
         if longest > limit:
             raise ValueError(f"skill, prompt and response make {longest} tokens, the model's context is {limit}")
-        rows = Rows(prompt_ids, prompt_len, batch.rows.response_ids, batch.rows.response_len)
+        rows = Rows(prompt_ids, prompt_len, batch.rows.response_ids, batch.rows.response_len, batch.group)
         return score(self.copy or model, rows, temperature, tokens)
 
     @torch.no_grad()

@@ -8,9 +8,11 @@ number that is not finite stops everything before the weights change. Left out: 
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
 from torch import Tensor
 
 from grpo import k3, surrogate
@@ -43,6 +45,8 @@ def update(accelerator: Accelerator, model, optimizer, s: Settings, batch: Batch
     `s.skip_nonfinite` such a micro-batch adds nothing and is counted; only a majority of them, or a gradient, stops.
     """
     rows, device = batch.rows, accelerator.device
+    if s.gradient_checkpointing or accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        rows = replace(rows, family=None)  # recomputed layers keep no cache; shards count on one pass a micro-batch
     total = int(accelerator.reduce(torch.tensor(len(batch.steps), device=device)).item())
     pieces = math.ceil(total / s.mini_rows) if s.mini_rows else 1
     metrics: dict[str, float] = {}

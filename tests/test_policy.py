@@ -1,5 +1,7 @@
 """policy.py: log-probs against a plain computation, padding, micro-batches, prompts, adapters, errors."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import AddedToken
@@ -92,6 +94,50 @@ def test_micro_batches_hold_each_row_once_and_keep_to_the_budget(policy):
         part = rows.take(batch)
         padded = len(batch) * (part.prompt_ids.shape[1] + part.response_ids.shape[1])
         assert padded <= 50 or len(batch) == 1
+
+
+def family(policy, starts=2, each=4, length=20):
+    """Rows of which every `each` share a beginning of `length` tokens, and go on for 1 to 3."""
+    draw = torch.Generator().manual_seed(7)
+    words = lambda count: torch.randint(5, len(policy.tokenizer), (count,), generator=draw).tolist()  # noqa: E731
+    prompts = [start + words(1 + k % 3) for start in (words(length) for _ in range(starts)) for k in range(each)]
+    responses = [words(1 + k % 4) for k in range(starts * each)]
+    pad = policy.tokenizer.pad_token_id
+    return Rows(*pad_left(prompts, pad), *pad_right(responses, pad), torch.arange(starts).repeat_interleave(each))
+
+
+def test_what_all_prompts_begin_with_by_hand():
+    rows = Rows(*pad_left([[5, 6, 7], [5, 6, 8, 9]], 0), *pad_right([[7], [8]], 0), torch.tensor([3, 3]))
+    assert rows.shared == 2
+    assert replace(rows, family=torch.tensor([3, 4])).shared == 0 and replace(rows, family=None).shared == 0
+    twins = Rows(*pad_left([[5, 6], [5, 6]], 0), *pad_right([[7], [8]], 0), torch.tensor([0, 0]))
+    assert twins.shared == 1 and twins.take(torch.tensor([1])).shared == 0  # a last token is never shared
+
+
+def test_a_shared_beginning_is_read_once_and_changes_nothing(policy, monkeypatch):
+    rows, read = family(policy), []
+    forward = policy.model.forward
+    monkeypatch.setattr(policy.model, "forward", lambda **k: read.append(k["input_ids"].numel()) or forward(**k))
+    results = {}
+    for name, case in (("together", rows), ("apart", replace(rows, family=None))):
+        read.clear()
+        logp = score(policy.model, case, 0.7, 10_000)
+        token_logp(policy.model, case.take(torch.arange(4)), 0.7)[0].sum().backward()
+        grads = torch.cat([p.grad.flatten() for p in policy.model.parameters()])
+        results[name] = (logp, grads, sum(read))
+        policy.model.zero_grad()
+    (logp, grads, once), (logp_apart, grads_apart, each_time) = results.values()
+    assert torch.allclose(logp, logp_apart, atol=2e-5) and torch.allclose(grads, grads_apart, atol=1e-3, rtol=1e-4)
+    assert once < each_time / 2
+
+
+def test_families_stay_together_where_that_saves_reading(policy):
+    rows = family(policy)
+    order = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
+    plan = [sorted(order[batch].tolist()) for batch in micro_batches(rows.take(order), 10_000)]
+    assert plan == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    strangers = replace(rows, prompt_ids=rows.prompt_ids + torch.arange(8)[:, None])
+    assert len(micro_batches(strangers, 10_000)) == 1
 
 
 def test_take_cuts_padding_and_nothing_else(policy):

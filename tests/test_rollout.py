@@ -34,8 +34,9 @@ def test_temperature_zero_is_greedy():
 
 
 def test_the_loop_samples_what_generate_samples(policy):
-    prompts = [policy.encode(text) for text in ("task say red", "turn 1", "task say blue turn 2 secret")]
-    draws = np.random.default_rng(1).random((3, 12))
+    texts = ("task say red", "turn 1", "task say blue turn 2 secret", "turn 1")  # an equal prompt is read once
+    prompts = [policy.encode(text) for text in texts]
+    draws = np.random.default_rng(1).random((4, 12))
     results = {}
     for sample in (_loop, _hf_generate):
         from policy import pad_left
@@ -47,12 +48,19 @@ def test_the_loop_samples_what_generate_samples(policy):
             out = sample(policy, ids, attention, sampler)
         results[sample] = (out, torch.stack(sampler.logp, 1))
     ends = set(policy.end_ids)
-    for row in range(3):
+    for row in range(4):
         loop, hf = (results[sample][0][row].tolist() for sample in (_loop, _hf_generate))
         length = next((j + 1 for j, token in enumerate(loop) if token in ends), len(loop))
         assert loop[:length] == hf[:length]
         logps = (results[sample][1][row, :length] for sample in (_loop, _hf_generate))
         assert torch.allclose(*logps, atol=1e-5)
+
+
+def test_equal_prompts_are_read_once(policy, monkeypatch):
+    forward, read = policy.model.forward, []
+    monkeypatch.setattr(policy.model, "forward", lambda **k: read.append(tuple(k["input_ids"].shape)) or forward(**k))
+    generate(policy, [[7, 8, 9]] * 5 + [[7, 8]], np.full((6, 3), 0.5), 1.0)
+    assert read[0] == (2, 3) and all(shape == (6, 1) for shape in read[1:])
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
