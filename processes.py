@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 
 from policy import Policy, frozen_copy
 from settings import Settings
@@ -33,7 +33,11 @@ def connect(cuda: bool, mixed: bool, tracker: str | None) -> Accelerator:
 
     Raises RuntimeError where fewer processes are connected than were asked for, or FSDP or DeepSpeed is ignored.
     """
-    accelerator = Accelerator(cpu=not cuda, log_with=tracker, mixed_precision="bf16" if mixed else None)
+    # Without buffers to broadcast a forward pass of DDP waits for no one: beginnings that prompts share take one more.
+    alone = DistributedDataParallelKwargs(broadcast_buffers=False)
+    accelerator = Accelerator(
+        cpu=not cuda, log_with=tracker, mixed_precision="bf16" if mixed else None, kwargs_handlers=[alone]
+    )
     asked = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != asked:
         raise RuntimeError(
