@@ -37,7 +37,7 @@ FIGURES: dict[str, tuple[Callable, ...]] = {
     "data": (points.data_fraction,), "models": (points.models,), "horizon": (points.horizon,),
     "unseen": (points.unseen,),
 }  # fmt: skip
-TOKENS = "tokens"  # the experiment whose episodes make the table and figure of token gaps
+TOKENS = ("tokens", "main")  # the first of these experiments that there is makes the table and figure of token gaps
 Gaps = tuple[dict[str, list[dict]], list[str]]  # what tokens.gaps_by_method gives
 
 
@@ -45,6 +45,11 @@ def experiments(runs: list[Run]) -> dict[str, list[Group]]:
     """The groups of each experiment, by name."""
     names = sorted({run.table for run in runs})
     return {name: groups(run for run in runs if run.table == name) for name in names}
+
+
+def scored(experiment: dict[str, list[Group]]) -> list[Group]:
+    """The groups whose episodes make the table and figure of token gaps."""
+    return next((experiment[name] for name in TOKENS if name in experiment), [])
 
 
 def logged(folder: Path) -> dict[tuple[str, str], str]:
@@ -67,7 +72,7 @@ def our_tables(runs: list[Run], experiment: dict[str, list[Group]], gaps: Gaps, 
         out += [tables.outcomes(name, members, authors), tables.by_type(name, members)]
         out += [tables.pairs(name, members), tables.cost(name, members)]
     if gaps[0]:
-        out.append(tokens.gap_table(TOKENS, *gaps))
+        out.append(tokens.gap_table("tokens", *gaps))
     return {table.name: table for table in out if table.rows}
 
 
@@ -82,7 +87,7 @@ def draw(experiment: dict[str, list[Group]], gaps: Gaps, authors: list[Run]) -> 
                 title = function.__name__ if name in FIGURES else f"{name}_{function.__name__}"
                 out[title] = function(here, grey)
     if gaps[0]:
-        said = said_of(experiment[TOKENS], "Bands: 95 %, bootstrap over episodes.") + gaps[1]
+        said = said_of(scored(experiment), "Bands: 95 %, bootstrap over episodes.") + gaps[1]
         out["token_gaps"] = curves.token_gaps(gaps[0], said)
     return out
 
@@ -130,7 +135,7 @@ def known_tables(args: argparse.Namespace) -> dict[str, Table]:
         audited = {path.stem: parse(path.stem, path.read_text(encoding="utf-8")) for path in paths}
     runs = [run for run in read_runs(args.results) if run.ours] if args.results.is_dir() else []
     experiment = experiments(runs)
-    return our_tables(runs, experiment, tokens.gaps_by_method(experiment.get(TOKENS, [])), args.results) | audited
+    return our_tables(runs, experiment, tokens.gaps_by_method(scored(experiment)), args.results) | audited
 
 
 def stale(made: dict[str, Table], results: Path) -> list[str]:
@@ -197,7 +202,7 @@ def main(args: list[str] | None = None) -> None:
         authors = [run for run in read_runs(options.logs) if not run.ours] if options.logs else []
         remarks(runs + authors)
         experiment = experiments(runs)
-        gaps = tokens.gaps_by_method(experiment.get(TOKENS, []))
+        gaps = tokens.gaps_by_method(scored(experiment))
         made, drawn = our_tables(runs, experiment, gaps, options.results), draw(experiment, gaps, authors)
         out = options.out or options.results
         write(made, drawn, out / "tables", out / "figures")
