@@ -86,7 +86,7 @@ def project(tmp_path, monkeypatch):
 def test_write_then_check_then_a_log_changes(project, capsys):
     analyze.main([])
     assert sorted(path.name for path in Path("results/tables").glob("*.md")) == [
-        "main.md", "main_cost.md", "main_pairs.md", "main_types.md", "runs.md",
+        "main.md", "main_cost.md", "main_pairs.md", "main_types.md", "runs.md", "tokens_gaps.md",
     ]  # fmt: skip
     assert Path("results/figures/success_grid.svg").is_file()
     analyze.main(["--write"])
