@@ -18,7 +18,7 @@ EXPERIMENTS="main long tva tva-noise data tokens models baselines ablation horiz
 
 # Learning rate, KL and batch are the defaults of the small policies, chosen on plain GRPO; seed 0 was for choosing.
 MINI=${MINI:---model tiny --threads 1 --eval_tasks 512 --eval_every 50}
-SECONDS_A_STEP=7 # two threads: 6 s, and 36 s an evaluation of 512 tasks (results/main/*/timing.jsonl)
+SECONDS_A_STEP=7 # two threads: 6 s, and 36 s an evaluation of 512 tasks (results/job/*/timing.jsonl)
 
 # Full fine-tuning of float32 weights under bf16 autocast, as verl does. Where memory is short, not the paper's:
 # LAUNCH="accelerate launch" TUNING="--lora 32 --lr 1e-5 --dtype bfloat16 --micro_tokens 4096"
@@ -67,10 +67,9 @@ collect() { # waits until a run has ended, and notes those that failed
 
 # ------------------------------------------------------------------------------------------------ in miniature
 
-mini() { # STEPS ENV METHOD FLAGS...: one row of a table, a run for each seed
-  for seed in ${SEEDS:-$seeds}; do
+mini() { # STEPS ENV METHOD FLAGS...: one row of a table, with the seed of this round
+  [[ " ${SEEDS:-$seeds} " != *" $seed "* ]] ||
     go "$2-$3-s$seed" "$1" python train.py --env "$2" $MINI --seed "$seed" "${@:4}"
-  done
 }
 
 main() { # ADRS > GRPO by 8.6 to 19.5 points? Needs models/tiny-webshop and tiny-search too (warmstart.py)
@@ -83,6 +82,7 @@ main() { # ADRS > GRPO by 8.6 to 19.5 points? Needs models/tiny-webshop and tiny
     mini 150 $env adrs-tva --method adrs --tva
     mini 150 $env gigpo-adrs --method adrs --backbone gigpo
     mini 150 $env gigpo-adrs-tva --method adrs --tva --backbone gigpo
+    mini 150 $env adrs-gap --method adrs --tva --preset always --score gap --eta 0.3 # ours: LOG.md, 2026-12-06
   done
 }
 
@@ -289,7 +289,9 @@ else
   done
   export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE
   JOBS=${JOBS:-2}
-  for id in "${asked[@]}"; do "$id"; done
+  for id in "${asked[@]}"; do
+    for seed in ${SEEDS:-1 2 3 4 5}; do "$id"; done # what is cut by time has every method with fewer seeds
+  done
   [[ $mode != list ]] ||
     echo "# $runs runs, $steps_in_all steps, about $((steps_in_all * SECONDS_A_STEP / 3600)) hours on two cores" >&2
 fi
