@@ -82,7 +82,8 @@ main() { # ADRS > GRPO by 8.6 to 19.5 points? Needs models/tiny-webshop and tiny
     mini 150 $env adrs-tva --method adrs --tva
     mini 150 $env gigpo-adrs --method adrs --backbone gigpo
     mini 150 $env gigpo-adrs-tva --method adrs --tva --backbone gigpo
-    mini 150 $env adrs-gap --method adrs --tva --preset always --score gap --eta 0.3 # ours: LOG.md, 2026-12-06
+    mini 150 $env adrs-always --method adrs --tva --preset always --eta 0.3 # these two are ours: LOG.md, 2026-12-06
+    mini 150 $env adrs-gap --method adrs --tva --preset always --eta 0.3 --score gap
   done
 }
 
