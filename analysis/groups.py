@@ -151,14 +151,17 @@ def _text(value) -> str:
 
 def _variants(several: list[dict]) -> list[str]:
     """What tells these settings apart, as text. With one or two differing settings each is named; with more (an
-    ablation) only those that are not at their most common value, and "" is the reference."""
-    keys = sorted(set().union(*several))
+    ablation) only those that are not at their most common value, and "" is the reference. A preset stands for other
+    settings: it is not named itself, and where some have none, those give the common values."""
+    keys = sorted(set().union(*several) - {"preset"})
     differing = [key for key in keys if len({_text(settings.get(key)) for settings in several}) > 1]
-    common = {key: Counter(_text(settings.get(key)) for settings in several).most_common(1)[0][0] for key in differing}
+    plain = [settings for settings in several if settings.get("preset") is None] or several
+    common = {key: Counter(_text(settings.get(key)) for settings in plain).most_common(1)[0][0] for key in differing}
     out = []
     for settings in several:
         named = [key for key in differing if len(differing) <= 2 or _text(settings.get(key)) != common[key]]
-        out.append(", ".join(f"{key}={settings.get(key)}" for key in named))
+        text = ", ".join(f"{key}={settings.get(key)}" for key in named)
+        out.append(text.replace("window_start=0.0, window_stop=1.0", "every step"))
     return out
 
 

@@ -84,6 +84,19 @@ def test_groups_hold_seeds_in_order_and_methods_in_the_paper_s(runs):
     assert sorted(g.variant for g in of(runs, "ablation")) == ["", "centre=none", "eta=0.1", "scale=none"]
 
 
+def test_a_preset_names_what_it_sets_and_never_the_plain_run(tmp_path):
+    """Two of three runs share a preset: still the one without is the reference."""
+    strong = {"preset": "always", "eta": 0.3, "window_start": 0.0, "window_stop": 1.0}
+    made = [run(tmp_path / "main" / name, **changes) for name, changes in {
+        "plain": {"preset": None, "window_start": 0.1, "window_stop": 0.5, "score": "teacher_logprob"},
+        "always": strong | {"score": "teacher_logprob"},
+        "gap": strong | {"score": "gap"},
+    }.items()]  # fmt: skip
+    assert {g.runs[0].path.name: g.variant for g in groups([read_run(folder) for folder in made])} == {
+        "plain": "", "always": "eta=0.3, every step", "gap": "eta=0.3, score=gap, every step",
+    }  # fmt: skip
+
+
 def test_skills_in_the_prompt_get_a_star(runs):
     assert [g.label for g in of(runs, "baselines")] == ["Vanilla", "Skill-GRPO", "Skill-GRPO*"]
 
